@@ -1,0 +1,103 @@
+"""What people and machines see: steps, progress and tables on stderr, results on stdout.
+
+Bars and colours appear only on a terminal; elsewhere each step is one line. ``quiet`` (used with ``--json``) keeps
+stderr to warnings.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from rocm_wheels.errors import RocmWheelsError
+
+
+class Console:
+    """Output of one run. Pass it down; nothing else prints."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._err = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+
+    def line(self, text: str) -> None:
+        """One line of progress."""
+        if not self.quiet:
+            self._err.print(escape(text))
+
+    def warn(self, text: str) -> None:
+        """Something the user should know that stops nothing."""
+        self._err.print(f"[yellow]warning:[/] {escape(text)}")
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[None]:
+        """A named piece of work: shown when it starts, with its seconds when it ends well."""
+        self.line(f"• {text}")
+        began = time.monotonic()
+        yield
+        took = time.monotonic() - began
+        if took >= 2:
+            self.line(f"  done: {text} ({took:.1f} s)")
+
+    @contextmanager
+    def progress(self, text: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar of ``total`` units; yields a function that takes the units done since the last call."""
+        if self.quiet or not self._err.is_terminal:
+            yield self._plain_progress(text, total)
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=self._err, transient=True) as bar:
+            task = bar.add_task(escape(text), total=total)
+            yield lambda units: bar.advance(task, units)
+
+    def _plain_progress(self, text: str, total: int) -> Callable[[int], None]:
+        """Without a terminal: one line every ten seconds, with an estimate of the time left."""
+        began = last = time.monotonic()
+        done = 0
+
+        def advance(units: int) -> None:
+            nonlocal done, last
+            done += units
+            now = time.monotonic()
+            if now - last >= 10 and 0 < done < total:
+                last = now
+                left = (now - began) / done * (total - done)
+                self.line(f"  {text}: {done}/{total}, about {left:.0f} s left")
+
+        return advance
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """A result table on stdout."""
+    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    RichConsole(highlight=False, soft_wrap=not sys.stdout.isatty()).print(table)
+
+
+def print_json(value: Any) -> None:
+    """A result for machines on stdout: sorted keys, two spaces."""
+    print(json.dumps(value, indent=2, sort_keys=True, default=str))
+
+
+@contextmanager
+def exit_codes(*, as_json: bool = False) -> Iterator[None]:
+    """Turn a :class:`RocmWheelsError` into its message and exit code; both front ends run inside it."""
+    try:
+        yield
+    except RocmWheelsError as error:
+        if as_json:
+            print_json(error.as_dict())
+        else:
+            RichConsole(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}")
+        raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

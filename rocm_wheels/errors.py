@@ -1,0 +1,128 @@
+"""Every way this tool can fail, one class per cause, each with an exit code of its own.
+
+Codes by room: 10 config and command line, 20 release, 30 source, 40 engine and image, 50 build, 60 wheel and ELF,
+70 repair, 80 verify, 90 publish. 1 and 2 stay with Python, nox and invoke; 130 and 143 are the signals.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class RocmWheelsError(Exception):
+    """A failure that the user can act on.
+
+    ``message`` says what was found and where and why it is wrong; ``remedy`` is the command or setting that mends
+    it. Raise a subclass: its ``exit_code`` is what the process ends with.
+    """
+
+    exit_code: ClassVar[int] = 10
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  → {self.remedy}" if self.remedy else self.message
+
+    def as_dict(self) -> dict[str, str | int]:
+        """The error as ``--json`` prints it: ``error`` (class), ``message``, ``remedy``, ``exit_code``."""
+        return {
+            "error": type(self).__name__,
+            "message": self.message,
+            "remedy": self.remedy,
+            "exit_code": self.exit_code,
+        }
+
+
+def nearest(word: str, known: Iterable[str], *, count: int = 3) -> str:
+    """The known names closest to ``word``, as `` (did you mean …?)`` or all of them when none is close."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(word, names, n=count, cutoff=0.5)
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    return f"known: {', '.join(names)}" if names else "none is known"
+
+
+# --- 10: config and command line ------------------------------------------------------------------------------------
+
+
+class UsageError(RocmWheelsError):
+    """An option or argument that makes no sense."""
+
+    exit_code = 11
+
+
+class SettingError(RocmWheelsError):
+    """An unknown setting or a value of the wrong form, with the place it came from."""
+
+    exit_code = 12
+
+
+class TreeLocked(RocmWheelsError):
+    """Another live run holds the tree and waiting for it was not wanted or took too long."""
+
+    exit_code = 13
+
+
+class NoSpace(RocmWheelsError):
+    """A file system has less free space than the step needs, or ran full during it."""
+
+    exit_code = 14
+
+
+# --- 20: release ----------------------------------------------------------------------------------------------------
+
+
+class MatrixError(RocmWheelsError):
+    """A row of the release data is malformed or contradicts another."""
+
+    exit_code = 20
+
+
+class UnknownRelease(RocmWheelsError):
+    """No row for this framework and version."""
+
+    exit_code = 21
+
+
+class UnknownPython(RocmWheelsError):
+    """The release does not support this Python, or the image does not carry it."""
+
+    exit_code = 22
+
+
+class UnknownArch(RocmWheelsError):
+    """Not a GPU target, or none was given."""
+
+    exit_code = 23
+
+
+class UnknownImage(RocmWheelsError):
+    """No builder image of this name for the release."""
+
+    exit_code = 24
+
+
+# --- 30: source -----------------------------------------------------------------------------------------------------
+
+
+# --- 40: engine and image -------------------------------------------------------------------------------------------
+
+
+# --- 50: build ------------------------------------------------------------------------------------------------------
+
+
+# --- 60: wheel and ELF ----------------------------------------------------------------------------------------------
+
+
+# --- 70: repair -----------------------------------------------------------------------------------------------------
+
+
+# --- 80: verify -----------------------------------------------------------------------------------------------------
+
+
+# --- 90: publish ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,97 @@
+"""What a row of the release data says. Plain facts; nothing here reads a file or decides anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SourceKind = Literal["git", "archive", "debian", "directory"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archive:
+    """One file to fetch: ``urls`` are tried in order, ``sha256`` decides; unpacked at ``into`` inside the tree."""
+
+    urls: tuple[str, ...]
+    sha256: str
+    into: str = "."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the pinned source of a release comes from.
+
+    ``git``: ``url`` and the full ``commit`` (40 hex digits). ``archive``: ``archives``. ``debian``: source
+    ``package``, exact ``version``, ``suite`` and the ``sha256`` of its .dsc; the original archives are unpacked,
+    Debian's own patches are not applied. ``directory``: ``path`` inside this project.
+    """
+
+    kind: SourceKind
+    url: str = ""
+    commit: str = ""
+    archives: tuple[Archive, ...] = ()
+    package: str = ""
+    version: str = ""
+    suite: str = ""
+    sha256: str = ""
+    path: str = ""
+    origin: str = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How one release is built. Commands are argv lists run in the source tree with ``python`` = the build Python.
+
+    ``env`` is set for every command; ``required_cache`` maps CMake cache entries to the value that they must have
+    after configure; ``canary_target`` is the CMake target of the smallest HIP library and ``canary_library`` its
+    path below ``build/``; ``required_files`` are members that a ROCm wheel must have, ``hip_libraries`` those of
+    them that must carry device code.
+    """
+
+    hipify: tuple[str, ...]
+    configure: tuple[str, ...]
+    wheel: tuple[str, ...]
+    canary_target: str
+    canary_library: str
+    required_files: tuple[str, ...]
+    hip_libraries: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    required_cache: tuple[tuple[str, str], ...] = ()
+    unused_variables_allowed: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A builder image: its Dockerfile, base, and the ROCm and Pythons that it carries."""
+
+    name: str
+    dockerfile: str
+    base: str
+    suite: str
+    rocm: str
+    rocm_path: str
+    glibc: str
+    pythons: tuple[str, ...]
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A buildable release of a framework: ``distribution`` is the wheel's name, ``package`` the import name."""
+
+    framework: str
+    version: str
+    distribution: str
+    package: str
+    pythons: tuple[str, ...]
+    images: tuple[str, ...]
+    archs: tuple[str, ...]
+    source: Source
+    recipe: Recipe
+    origin: str
+
+    @property
+    def name(self) -> str:
+        """``framework-version``, the name under which trees, patches and wheels of the release are kept."""
+        return f"{self.framework}-{self.version}"
