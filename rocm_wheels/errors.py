@@ -116,6 +116,36 @@ class UnknownImage(RocmWheelsError):
 # --- 50: build ------------------------------------------------------------------------------------------------------
 
 
+class StageFailed(RocmWheelsError):
+    """A command of a build stage ended with an error; the message shows the first real error of its log."""
+
+    exit_code = 50
+
+
+class ConfigureRejected(RocmWheelsError):
+    """CMake configured something else than what was asked for: ROCm off, other archs, options ignored."""
+
+    exit_code = 51
+
+
+class CompileRejected(RocmWheelsError):
+    """The compiled tree or wheel is not the ROCm build that was asked for."""
+
+    exit_code = 52
+
+
+class CanaryRejected(RocmWheelsError):
+    """The canary library did not survive repair or verify; the long compile was not started."""
+
+    exit_code = 53
+
+
+class CompilerKilled(RocmWheelsError):
+    """A compiler was killed, in all likelihood for memory."""
+
+    exit_code = 54
+
+
 # --- 60: wheel and ELF ----------------------------------------------------------------------------------------------
 
 

@@ -1,1 +1,1 @@
-"""build"""
+"""From a pinned source to a wheel: builder image, container, stages, gates, canary."""

@@ -1,0 +1,136 @@
+"""What a build will do, decided before anything is touched.
+
+A build tree belongs to its fingerprint: source pin and patches, hipify, Python ABI, ROCm, archs, image and options.
+Another fingerprint is another tree, so a warm tree is never used with other inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from rocm_wheels.build.image import image_tag
+from rocm_wheels.config import PROJECT_ROOT, Settings
+from rocm_wheels.errors import UsageError, nearest
+from rocm_wheels.gpu import parse_archs
+from rocm_wheels.release import Image, Matrix, Release
+from rocm_wheels.source import CheckoutPlan, plan_checkout
+
+STAGES = ("fetch", "hipify", "configure", "canary", "compile", "wheel")
+
+# A HIP translation unit of PyTorch was measured at up to 1.4 GB; the rest of the machine keeps a reserve.
+_BYTES_PER_JOB = 1_600_000_000
+_BYTES_RESERVED = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildPlan:
+    """One wheel to build: what, from which source, in which image, where."""
+
+    release: Release
+    image: Image
+    image_tag: str
+    python: str
+    archs: tuple[str, ...]
+    version: str
+    jobs: int
+    until: str
+    checkout: CheckoutPlan
+    fingerprint: str
+    tree: Path
+    ccache: Path
+
+    @property
+    def source(self) -> Path:
+        """The patched, hipified source tree."""
+        return self.tree / "src"
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages to run, in order."""
+        return STAGES[: STAGES.index(self.until) + 1]
+
+    def as_dict(self) -> dict[str, object]:
+        """The plan as ``--dry-run --json`` prints it."""
+        return {
+            "release": self.release.name,
+            "python": self.python,
+            "image": self.image_tag,
+            "rocm": self.image.rocm,
+            "archs": list(self.archs),
+            "version": self.version,
+            "jobs": self.jobs,
+            "stages": list(self.stages),
+            "fingerprint": self.fingerprint,
+            "tree": str(self.tree),
+        }
+
+
+def plan_build(
+    matrix: Matrix, settings: Settings, python: str, *, until: str = STAGES[-1], version: str = ""
+) -> BuildPlan:
+    """The plan for one Python from the settings and the release data.
+
+    ``version`` replaces the wheel's version, by default ``<release>+rocm<X.Y>``. Raises the errors of the release
+    data for an impossible combination, :class:`UsageError` for an unknown stage.
+    """
+    if until not in STAGES:
+        raise UsageError(f"there is no build stage {until!r}", remedy=nearest(until, STAGES))
+    release = matrix.release(settings.release)
+    image = matrix.image(settings.image, release)
+    matrix.check_python(python, release, image)
+    archs = parse_archs(settings.arch) if settings.arch else release.archs
+    version = version or f"{release.version}+rocm{image.rocm}"
+    checkout = plan_checkout(release, settings=settings)
+    tag = image_tag(image)
+    fingerprint = _fingerprint(checkout.fingerprint, release, python, image, tag, archs, version)
+    name = f"{release.name}-cp{python.replace('.', '')}-{fingerprint[:12]}"
+    return BuildPlan(
+        release=release,
+        image=image,
+        image_tag=tag,
+        python=python,
+        archs=archs,
+        version=version,
+        jobs=settings.jobs or default_jobs(),
+        until=until,
+        checkout=checkout,
+        fingerprint=fingerprint,
+        tree=settings.cache / "trees" / name,
+        ccache=settings.cache / "ccache",
+    )
+
+
+def default_jobs() -> int:
+    """Compile jobs that cores and free memory (the cgroup's, if it is smaller) allow; at least one."""
+    memory = min([psutil.virtual_memory().available, *_cgroup_limits()])
+    return max(1, min(len(os.sched_getaffinity(0)), (memory - _BYTES_RESERVED) // _BYTES_PER_JOB))
+
+
+def _cgroup_limits() -> list[int]:
+    """Memory limits of this process's cgroup in bytes, v2 and v1; unlimited ones are left out."""
+    limits = []
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(path).read_text("ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            limits.append(int(text))
+    return limits
+
+
+def _fingerprint(source: str, release: Release, python: str, image: Image, tag: str, *options: object) -> str:
+    facts = [source, repr(release.recipe), python, image.rocm, tag, options, _builder_digest()]
+    return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
+
+
+def _builder_digest() -> str:
+    """Hash of the modules that decide how a tree is built: another builder is another tree."""
+    build = PROJECT_ROOT / "rocm_wheels" / "build"
+    return hashlib.sha256(b"".join((build / f"{m}.py").read_bytes() for m in ("stages", "commands"))).hexdigest()
