@@ -43,7 +43,16 @@ def _install(python: Path) -> int:
     steps = (
         [sys.executable, "-m", "venv", str(VENV)],
         [str(python), "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"],  # 25.1 knows dependency groups
-        [str(python), "-m", "pip", "install", "--quiet", "-e", str(ROOT), *(f"--group={ROOT}/pyproject.toml:{g}" for g in groups)],
+        [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "-e",
+            str(ROOT),
+            *(f"--group={ROOT}/pyproject.toml:{g}" for g in groups),
+        ],
     )
     for step in steps:
         if code := subprocess.run(step, check=False).returncode:

@@ -18,6 +18,8 @@ import platformdirs
 from rocm_wheels.errors import SettingError, nearest
 
 PREFIX = "ROCM_WHEELS_"
+# Credentials of the index: read by rocm_wheels.publish alone, because settings are printed.
+CREDENTIALS = (f"{PREFIX}INDEX_USERNAME", f"{PREFIX}INDEX_PASSWORD")
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -51,7 +53,8 @@ class Settings:
     source_mirror: str = _setting("", "directory or address that holds source archives, tried before the original")
     lock_timeout: int = _setting(0, "seconds to wait for another run on the same tree; 0 waits without end")
     memory: int = _setting(512, "MiB that repair and verify may use for buffers")
-    index: str = _setting("", "index that publish uploads to")
+    index: str = _setting("", "index that publish uploads to: address, .pypirc name or directory")
+    index_url: str = _setting("", "simple page of that index when it is not below the upload address")
 
     @property
     def cache(self) -> Path:
@@ -106,7 +109,8 @@ def _from_pyproject(path: Path) -> dict[str, object]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
-    return {name.removeprefix(PREFIX).lower(): value for name, value in environ.items() if name.startswith(PREFIX)}
+    own = {name: value for name, value in environ.items() if name.startswith(PREFIX) and name not in CREDENTIALS}
+    return {name.removeprefix(PREFIX).lower(): value for name, value in own.items()}
 
 
 def _convert(name: str, value: object, kind: type, origin: str) -> object:

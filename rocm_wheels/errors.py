@@ -156,3 +156,63 @@ class CompilerKilled(RocmWheelsError):
 
 
 # --- 90: publish ----------------------------------------------------------------------------------------------------
+
+
+class PublicIndexRefused(RocmWheelsError):
+    """A version with a local label was about to go to a public index, which takes none."""
+
+    exit_code = 90
+
+
+class NameTaken(RocmWheelsError):
+    """The index holds other bytes under the same file name."""
+
+    exit_code = 91
+
+
+class CredentialsRefused(RocmWheelsError):
+    """The index wants credentials, or does not accept the ones that were found."""
+
+    exit_code = 92
+
+
+class UploadTooLarge(RocmWheelsError):
+    """A proxy or server takes no file of this size."""
+
+    exit_code = 93
+
+
+class ServerFull(RocmWheelsError):
+    """The server has no room left for the file."""
+
+    exit_code = 94
+
+
+class ServerUnreachable(RocmWheelsError):
+    """No connection to the index, or every attempt lost it."""
+
+    exit_code = 95
+
+
+class UploadRefused(RocmWheelsError):
+    """The server refused the upload for a reason that only it knows; its answer is in the message."""
+
+    exit_code = 96
+
+
+class ReadBackMismatch(RocmWheelsError):
+    """The index does not hand out the bytes that were published."""
+
+    exit_code = 97
+
+
+class InstallFailed(RocmWheelsError):
+    """pip or uv could not install from the index, or installed something else."""
+
+    exit_code = 98
+
+
+class UnmetDependency(RocmWheelsError):
+    """A wheel asks for something that neither the published set nor the index can give it."""
+
+    exit_code = 99

@@ -1,0 +1,116 @@
+"""A wheel file as the publish room sees it: name, version, tags, metadata, size."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.metadata import RawMetadata, parse_email
+from packaging.requirements import Requirement
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from rocm_wheels.errors import UsageError
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Dist:
+    """One wheel: what its file name and its METADATA say."""
+
+    path: Path
+    name: NormalizedName
+    version: Version
+    tags: frozenset[Tag]
+    metadata: bytes
+    size: int
+
+    @property
+    def filename(self) -> str:
+        """The file's name, the key under which an index knows it."""
+        return self.path.name
+
+    @property
+    def raw(self) -> RawMetadata:
+        """METADATA as a dictionary."""
+        return parse_email(self.metadata)[0]
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """``Requires-Dist``, in the order of the file."""
+        return tuple(Requirement(line) for line in self.raw.get("requires_dist", []))
+
+    @property
+    def requires_python(self) -> str:
+        """``Requires-Python`` or ""."""
+        return self.raw.get("requires_python", "")
+
+
+def open_dist(path: Path) -> Dist:
+    """Read name and METADATA of a wheel; the payload stays untouched.
+
+    Raises :class:`UsageError` when the file is no wheel or cannot be read as one.
+    """
+    try:
+        name, version, _, tags = parse_wheel_filename(path.name)
+    except InvalidWheelFilename as error:
+        raise UsageError(f"{path} is not a wheel: {error}", remedy="give the paths of .whl files") from None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA")]
+            if len(members) != 1:
+                raise UsageError(
+                    f"{path} has {len(members)} METADATA files, a wheel has one", remedy=f"invoke verify {path}"
+                )
+            metadata = archive.read(members[0])
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path} does not exist", remedy="ls the folder; `nox -s build` leaves wheels in dist/"
+        ) from None
+    except (zipfile.BadZipFile, OSError) as error:
+        raise UsageError(f"{path} cannot be read as a wheel: {error}", remedy="build or copy it again") from None
+    return Dist(path, name, version, tags, metadata, path.stat().st_size)
+
+
+def sha256_of(path: Path, advance: Callable[[int], None] = lambda _: None) -> str:
+    """SHA-256 of a file in hex, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK):
+            digest.update(piece)
+            advance(len(piece))
+    return digest.hexdigest()
+
+
+def in_dependency_order(dists: Iterable[Dist]) -> tuple[Dist, ...]:
+    """The set with every wheel after the wheels it requires, otherwise by file name; cycles are cut by name.
+
+    A colleague who installs while the set is half published must never get a wheel whose companions are missing.
+    """
+    by_name: dict[NormalizedName, list[Dist]] = {}
+    for dist in sorted(dists, key=lambda d: d.filename):
+        by_name.setdefault(dist.name, []).append(dist)
+    ordered: list[Dist] = []
+    seen: set[NormalizedName] = set()
+
+    def visit(name: NormalizedName) -> None:
+        if name in seen or name not in by_name:
+            return
+        seen.add(name)
+        for needed in sorted(requirement_names(by_name[name])):
+            visit(needed)
+        ordered.extend(by_name[name])
+
+    for name in by_name:
+        visit(name)
+    return tuple(ordered)
+
+
+def requirement_names(dists: Iterable[Dist]) -> set[NormalizedName]:
+    """Normalized names of everything that these wheels may require."""
+    return {canonicalize_name(requirement.name) for dist in dists for requirement in dist.requires}
