@@ -20,7 +20,7 @@ VENV = ROOT / ".venv"
 
 def main() -> int:
     """Set up ``.venv`` if needed and run nox in it; returns nox's exit code."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036  this file runs before anything has checked
         print(f"error: Python 3.11 or newer is needed, this is {sys.version.split()[0]}", file=sys.stderr)
         return 11
     python = VENV / "bin" / "python"
@@ -31,7 +31,7 @@ def main() -> int:
             return code
         stamp.write_text(digest, "ascii")
     os.chdir(ROOT)
-    os.execv(python, [str(python), "-m", "nox", *sys.argv[1:]])
+    return os.execv(python, [str(python), "-m", "nox", *sys.argv[1:]])
 
 
 def _install(python: Path) -> int:

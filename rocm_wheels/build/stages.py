@@ -12,11 +12,10 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from collections.abc import Iterator
 
 from rocm_wheels import source
 from rocm_wheels.build import commands, gates
@@ -103,9 +102,10 @@ class Builder:
         text = self.log(stage).read_text("utf-8", "replace")
         excerpt = first_error(text.rsplit("\n$ ", 1)[-1])
         if code == 137 or re.search(r"\bKilled\b|signal 9|out of memory", excerpt):
+            jobs = self.plan.jobs
             raise CompilerKilled(
-                f"{stage}: a process was killed with {self.plan.jobs} jobs running, most likely out of memory\n{excerpt}",
-                remedy=f"run again with fewer jobs, it continues where it stopped: --jobs {max(1, self.plan.jobs // 2)}",
+                f"{stage}: a process was killed with {jobs} jobs running, most likely out of memory\n{excerpt}",
+                remedy=f"run again with fewer jobs, it continues where it stopped: --jobs {max(1, jobs // 2)}",
             )
         raise StageFailed(
             f"{stage} failed with exit code {code} in `{' '.join(argv)}`:\n{excerpt}",
