@@ -46,6 +46,11 @@ class Dist:
         return tuple(Requirement(line) for line in self.raw.get("requires_dist", []))
 
     @property
+    def requirement(self) -> str:
+        """``name==version``, as a requirements file pins it."""
+        return f"{self.name}=={self.version}"
+
+    @property
     def requires_python(self) -> str:
         """``Requires-Python`` or ""."""
         return self.raw.get("requires_python", "")

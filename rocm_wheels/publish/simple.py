@@ -63,7 +63,7 @@ class Index:
             back_off(attempt)
             digest = hashlib.sha256()
             try:
-                with self.session.get(file.url, stream=True, timeout=TIMEOUT) as response:
+                with self._session_for(file.url).get(file.url, stream=True, timeout=TIMEOUT) as response:
                     if response.status_code == 404:
                         raise ReadBackMismatch(
                             f"the index names {file.filename} but has no file at {sanitize_url(file.url)}",
@@ -77,6 +77,14 @@ class Index:
             except requests.RequestException as error:
                 failure = error
         raise ServerUnreachable(f"reading back {file.filename} lost its connection {ATTEMPTS} times: {cause(failure)}")
+
+    def _session_for(self, url: str) -> requests.Session:
+        """The index's session for its own host; a bare one elsewhere, so that credentials stay at home."""
+        if host(url) == host(self.url):
+            return self.session
+        bare = requests.Session()
+        bare.verify = self.session.verify
+        return bare
 
 
 def file_key(filename: str) -> str:
@@ -109,8 +117,12 @@ def leaves_host(response: requests.Response, asked: str) -> bool:
     """Whether the response sends the reader to another server than the one that was asked."""
     if not response.is_redirect:
         return False
-    there = urlsplit(urljoin(response.url, response.headers["Location"]))
-    return there.netloc.rpartition("@")[2] != urlsplit(asked).netloc.rpartition("@")[2]
+    return host(urljoin(response.url, response.headers["Location"])) != host(asked)
+
+
+def host(url: str) -> str:
+    """Host and port of an address, without credentials."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def expect_ok(response: requests.Response, address: str) -> None:
@@ -153,11 +165,12 @@ class _Anchors(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
-        if tag == "base" and values.get("href"):
-            self.base = urljoin(self.base, values["href"])
-        if tag != "a" or not values.get("href"):
+        href = values.get("href")
+        if tag == "base" and href:
+            self.base = urljoin(self.base, href)
+        if tag != "a" or not href:
             return
-        url, fragment = urldefrag(urljoin(self.base, values["href"]))
+        url, fragment = urldefrag(urljoin(self.base, href))
         digest = re.search(r"(?:^|&)sha256=([0-9a-f]{64})", fragment)
         name = unquote(urlsplit(url).path.rpartition("/")[2])
         python = values.get("data-requires-python") or ""

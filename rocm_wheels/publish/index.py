@@ -1,0 +1,195 @@
+"""A static index of a directory of wheels: PEP 503 and 691 pages, PEP 658/714 metadata files, a human page per project.
+
+The wheels lie in the directory itself; everything else is written by :func:`update_index`::
+
+    torch-2.6.0+rocm5.7-….whl            the wheel
+    torch-2.6.0+rocm5.7-….whl.metadata   its METADATA, so that a resolver need not fetch gigabytes
+    torch-2.6.0+rocm5.7-….whl.yanked     present: yanked, the content is the reason
+    simple/index.html, simple/torch/index.html, simple/torch/index.json
+    index.html, projects/torch.html      for people
+
+Pages are replaced by renaming after the files that they name are in place, so a reader never sees a link to nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256 as new_sha256
+from pathlib import Path
+
+from filelock import FileLock
+from packaging.version import Version
+
+from rocm_wheels.console import Console
+from rocm_wheels.errors import UsageError, nearest
+from rocm_wheels.publish import pages
+from rocm_wheels.publish.dist import Dist, open_dist, sha256_of
+from rocm_wheels.publish.pages import IndexedWheel
+
+SIMPLE = "simple"
+_STATE = ".rocm-wheels-index.json"
+_LOCK = ".rocm-wheels-index.lock"
+_STATE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What an update did: wheels read, wheels gone, projects whose pages were written, wheels on the index."""
+
+    read: tuple[str, ...]
+    removed: tuple[str, ...]
+    projects: tuple[str, ...]
+    total: int
+
+
+def update_index(directory: Path, *, console: Console) -> IndexReport:
+    """Bring all pages up to date with the wheels that lie in ``directory``; only new or changed wheels are read.
+
+    Raises :class:`UsageError` when the directory is missing or a file in it that ends in ``.whl`` is no wheel.
+    """
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory", remedy=f"mkdir -p {directory}")
+    with index_lock(directory):
+        before = _load_state(directory)
+        after = _scan(directory, before, console)
+        changed = sorted(
+            {w.project for name, w in before.items() if after.get(name) != w}
+            | {w.project for name, w in after.items() if before.get(name) != w}
+        )
+        _write_pages(directory, after, changed)
+        removed = tuple(sorted(before.keys() - after.keys()))
+        for name in removed:
+            (directory / f"{name}.metadata").unlink(missing_ok=True)
+        if changed or not (directory / _STATE).exists():
+            _write(directory / _STATE, _dump_state(after))
+    read = tuple(sorted(n for n, w in after.items() if n not in before or before[n].stamp != w.stamp))
+    return IndexReport(read, removed, tuple(changed), len(after))
+
+
+def yank(directory: Path, filename: str, reason: str, *, console: Console) -> IndexReport:
+    """Mark a wheel as yanked: only those who pin exactly this version still get it (PEP 592).
+
+    Raises :class:`UsageError` when the index has no such file.
+    """
+    if not (directory / filename).is_file():
+        known = [w.filename for w in indexed_files(directory)]
+        raise UsageError(f"{directory} has no {filename}", remedy=nearest(filename, known))
+    _write(directory / f"{filename}.yanked", reason + "\n")
+    return update_index(directory, console=console)
+
+
+def indexed_files(directory: Path) -> tuple[IndexedWheel, ...]:
+    """The wheels that the pages name now, by file name."""
+    return tuple(wheel for _, wheel in sorted(_load_state(directory).items()))
+
+
+@contextmanager
+def index_lock(directory: Path) -> Iterator[None]:
+    """Keeps other publishers off the directory; reentrant, and gone when its process dies."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with FileLock(directory / _LOCK, is_singleton=True):
+        yield
+
+
+def _scan(directory: Path, before: dict[str, IndexedWheel], console: Console) -> dict[str, IndexedWheel]:
+    with os.scandir(directory) as entries:
+        found = {e.name: e.stat() for e in entries if not e.name.startswith(".") and e.is_file()}
+    wheels = {name: stat for name, stat in found.items() if name.endswith(".whl")}
+    after: dict[str, IndexedWheel] = {}
+    fresh = [n for n, s in wheels.items() if n not in before or before[n].stamp != _stamp(s)]
+    with console.progress(f"read {len(fresh)} wheels", sum(wheels[n].st_size for n in fresh) or 1) as advance:
+        for name in sorted(fresh):
+            dist = open_dist(directory / name)
+            _write(directory / f"{name}.metadata", dist.metadata)
+            after[name] = _describe(dist, sha256_of(dist.path, advance), _stamp(wheels[name]))
+    for name in wheels.keys() - after.keys():
+        after[name] = before[name]
+        if f"{name}.metadata" not in found:
+            _write(directory / f"{name}.metadata", open_dist(directory / name).metadata)
+    for name, wheel in after.items():
+        reason = (directory / f"{name}.yanked").read_text("utf-8").strip() if f"{name}.yanked" in found else None
+        if reason != wheel.yanked:
+            after[name] = replace(wheel, yanked=reason)
+    return after
+
+
+def _describe(dist: Dist, sha256: str, stamp: tuple[int, int, int]) -> IndexedWheel:
+    return IndexedWheel(
+        dist.filename,
+        dist.name,
+        str(dist.version),
+        sha256,
+        new_sha256(dist.metadata).hexdigest(),
+        dist.requires_python,
+        (),
+        stamp,
+    )
+
+
+def _write_pages(directory: Path, wheels: dict[str, IndexedWheel], changed: Iterable[str]) -> None:
+    by_project: dict[str, list[IndexedWheel]] = {}
+    for wheel in wheels.values():
+        by_project.setdefault(wheel.project, []).append(wheel)
+    changed = list(changed)
+    for project in changed:
+        files = sorted(by_project.get(project, []), key=lambda w: (Version(w.version), w.filename))
+        if files:
+            _write(directory / SIMPLE / project / "index.html", pages.project_html(project, files))
+            _write(directory / SIMPLE / project / "index.json", pages.project_json(project, files))
+            _write(directory / "projects" / f"{project}.html", pages.human_project(project, files))
+    if changed or not (directory / SIMPLE / "index.html").exists():
+        _write(directory / SIMPLE / "index.html", pages.root_html(by_project))
+        _write(directory / SIMPLE / "index.json", pages.root_json(by_project))
+        _write(directory / "index.html", pages.human_root(by_project))
+    for project in changed:
+        if project not in by_project:
+            _remove_project(directory, project)
+
+
+def _remove_project(directory: Path, project: str) -> None:
+    for path in (
+        directory / SIMPLE / project / "index.html",
+        directory / SIMPLE / project / "index.json",
+        directory / "projects" / f"{project}.html",
+    ):
+        path.unlink(missing_ok=True)
+    folder = directory / SIMPLE / project
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _stamp(stat: os.stat_result) -> tuple[int, int, int]:
+    return (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+
+
+def _load_state(directory: Path) -> dict[str, IndexedWheel]:
+    """The state of the last update; a missing, foreign or damaged one means that every wheel is read again."""
+    try:
+        state = json.loads((directory / _STATE).read_text("utf-8"))
+        if state["version"] != _STATE_VERSION:
+            return {}
+        return {
+            w["filename"]: IndexedWheel(**{**w, "archs": tuple(w["archs"]), "stamp": tuple(w["stamp"])})
+            for w in state["wheels"]
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _dump_state(wheels: dict[str, IndexedWheel]) -> str:
+    return json.dumps({"version": _STATE_VERSION, "wheels": [asdict(w) for _, w in sorted(wheels.items())]})
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    """Write beside and rename; an unchanged file keeps its time, which is what web caches look at."""
+    data = content.encode() if isinstance(content, str) else content
+    if path.is_file() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_bytes(data)
+    part.replace(path)

@@ -1,0 +1,177 @@
+"""The text of index pages: PEP 503 (HTML), PEP 691 (JSON), and one page per project for people.
+
+Written from the Simple Repository API of the packaging specifications, version 1.1: hashes as URL fragment,
+``data-core-metadata`` and its older name ``data-dist-info-metadata`` (PEP 714), ``data-yanked`` (PEP 592), sizes and
+versions in JSON (PEP 700).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from urllib.parse import quote
+
+from packaging.utils import NormalizedName, parse_wheel_filename
+
+_API = "1.1"
+_UP = "../../"
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse}td,th{text-align:left;padding:.2em 1em .2em 0;vertical-align:top}"
+    "pre{background:#f4f4f4;padding:.8em;overflow:auto}.yanked{text-decoration:line-through}"
+)
+
+
+@dataclass(frozen=True)
+class IndexedWheel:
+    """What the pages say of one wheel; ``stamp`` (size, mtime, inode) tells whether it must be read again."""
+
+    filename: str
+    project: NormalizedName
+    version: str
+    sha256: str
+    metadata_sha256: str
+    requires_python: str
+    archs: tuple[str, ...]
+    stamp: tuple[int, int, int]
+    yanked: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the wheel."""
+        return self.stamp[0]
+
+
+def project_html(project: str, wheels: Iterable[IndexedWheel]) -> str:
+    """The PEP 503 page of a project."""
+    anchors = "\n".join(_anchor(wheel) for wheel in wheels)
+    title = f"Links for {escape(project)}"
+    return _simple_document(title, f"<h1>{title}</h1>\n{anchors}")
+
+
+def project_json(project: str, wheels: Sequence[IndexedWheel]) -> str:
+    """The PEP 691 page of a project."""
+    page = {
+        "meta": {"api-version": _API},
+        "name": project,
+        "versions": list(dict.fromkeys(wheel.version for wheel in wheels)),
+        "files": [_json_file(wheel) for wheel in wheels],
+    }
+    return json.dumps(page, indent=1) + "\n"
+
+
+def root_html(projects: Iterable[str]) -> str:
+    """The PEP 503 list of projects."""
+    anchors = "\n".join(f'<a href="{quote(p)}/">{escape(p)}</a><br>' for p in sorted(projects))
+    return _simple_document("Simple index", anchors)
+
+
+def root_json(projects: Iterable[str]) -> str:
+    """The PEP 691 list of projects."""
+    page = {"meta": {"api-version": _API}, "projects": [{"name": p} for p in sorted(projects)]}
+    return json.dumps(page, indent=1) + "\n"
+
+
+def human_root(projects: Mapping[str, Sequence[IndexedWheel]]) -> str:
+    """The front page: every project with its newest size."""
+    rows = "\n".join(
+        f'<tr><td><a href="projects/{quote(name)}.html">{escape(name)}</a></td><td>{len(wheels)}</td>'
+        f"<td>{human_size(sum(w.size for w in wheels))}</td></tr>"
+        for name, wheels in sorted(projects.items())
+    )
+    table = f"<table>\n<tr><th>Project</th><th>Wheels</th><th>Size</th></tr>\n{rows}\n</table>"
+    return _document("Wheels", f"<h1>Wheels</h1>\n{table}\n<p>For installers: <code>simple/</code></p>")
+
+
+def human_project(project: str, wheels: Sequence[IndexedWheel]) -> str:
+    """The page of one project: how to install it, and what each wheel is for.
+
+    The command has exactly one index address. A second one would let a public package of the same name win.
+    """
+    newest = wheels[-1].version
+    command = f"pip install --index-url INDEX {project}=={newest}"
+    script = (
+        "<script>document.querySelectorAll('pre').forEach(e=>e.textContent=e.textContent.replace("
+        "'INDEX',new URL('../simple/',location.href).href))</script>"
+    )
+    head = "<tr><th>File</th><th>Size</th><th>Python</th><th>Platform</th><th>GPUs</th><th>SHA-256</th></tr>"
+    rows = "\n".join(_human_row(wheel) for wheel in reversed(wheels))
+    return _document(
+        project,
+        f"<h1>{escape(project)}</h1>\n<p>INDEX is the address of <code>simple/</code> on this server.</p>\n"
+        f"<pre>{escape(command)}</pre>\n<table>\n{head}\n{rows}\n</table>\n{script}",
+    )
+
+
+def human_size(size: int) -> str:
+    """Bytes for people, in the binary units that disks are counted in here."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.2f} GiB"
+
+
+def _anchor(wheel: IndexedWheel) -> str:
+    metadata = f"sha256={wheel.metadata_sha256}"
+    attributes = {
+        "href": f"{_UP}{quote(wheel.filename)}#sha256={wheel.sha256}",
+        "data-requires-python": wheel.requires_python,
+        "data-core-metadata": metadata,
+        "data-dist-info-metadata": metadata,
+    }
+    text = " ".join(f'{name}="{escape(value)}"' for name, value in attributes.items() if value)
+    if wheel.yanked is not None:
+        text += f' data-yanked="{escape(wheel.yanked)}"'
+    return f"<a {text}>{escape(wheel.filename)}</a><br>"
+
+
+def _json_file(wheel: IndexedWheel) -> dict[str, object]:
+    metadata = {"sha256": wheel.metadata_sha256}
+    entry: dict[str, object] = {
+        "filename": wheel.filename,
+        "url": f"{_UP}{quote(wheel.filename)}",
+        "hashes": {"sha256": wheel.sha256},
+        "size": wheel.size,
+        "core-metadata": metadata,
+        "dist-info-metadata": metadata,
+    }
+    if wheel.requires_python:
+        entry["requires-python"] = wheel.requires_python
+    if wheel.yanked is not None:
+        entry["yanked"] = wheel.yanked or True
+    return entry
+
+
+def _human_row(wheel: IndexedWheel) -> str:
+    tags = parse_wheel_filename(wheel.filename)[3]
+    pythons = ", ".join(sorted({tag.interpreter for tag in tags}))
+    platforms = ", ".join(sorted({tag.platform for tag in tags}))
+    yanked = f' class="yanked" title="yanked: {escape(wheel.yanked)}"' if wheel.yanked is not None else ""
+    cells = (
+        f'<a href="../{quote(wheel.filename)}"{yanked}>{escape(wheel.filename)}</a>',
+        human_size(wheel.size),
+        escape(pythons),
+        escape(platforms),
+        escape(", ".join(wheel.archs) or "unknown"),
+        f"<code>{wheel.sha256}</code>",
+    )
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _simple_document(title: str, body: str) -> str:
+    return (
+        '<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="pypi:repository-version" content="{_API}">\n<title>{title}</title>\n</head>\n'
+        f"<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _document(title: str, body: str) -> str:
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f"<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )

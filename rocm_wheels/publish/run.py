@@ -1,0 +1,158 @@
+"""Publish a set of wheels: decide from what the index holds, send what is missing, read everything back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from packaging.utils import NormalizedName
+
+from rocm_wheels.config import Settings
+from rocm_wheels.console import Console
+from rocm_wheels.errors import UsageError
+from rocm_wheels.publish.closure import check_closure
+from rocm_wheels.publish.directory import DirectoryStore
+from rocm_wheels.publish.dist import Dist, in_dependency_order, open_dist, sha256_of
+from rocm_wheels.publish.journal import journal_for
+from rocm_wheels.publish.repository import RepositoryStore, name_taken
+from rocm_wheels.publish.target import connect, parse_target, refuse_public, repository_url
+
+Outcome = Literal["missing", "present", "published"]
+
+
+class Store(Protocol):
+    """What a target can do: look up, take, give back."""
+
+    @property
+    def index_url(self) -> str:
+        """Where pip reads this index."""
+
+    def filenames(self, project: NormalizedName) -> tuple[str, ...]:
+        """Files that it lists for a project."""
+
+    def sha256(self, dist: Dist) -> str | None:
+        """Hash of the file of this name, or None."""
+
+    def put(self, dist: Dist, sha256: str) -> None:
+        """Store a wheel that is missing."""
+
+    def read_back(self, dist: Dist, sha256: str) -> None:
+        """Raise unless it hands out exactly these bytes."""
+
+    def was_read_back(self, dist: Dist, sha256: str) -> bool:
+        """Whether these bytes have been compared before."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One wheel of the report. ``missing`` is what a dry run would have uploaded."""
+
+    filename: str
+    requirement: str
+    sha256: str
+    size: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class PublishReport:
+    """Everything that was published or already there, in the order in which it was sent."""
+
+    target: str
+    index_url: str
+    wheels: tuple[Published, ...]
+    warnings: tuple[str, ...] = ()
+
+    def hashes(self) -> dict[str, list[str]]:
+        """The accepted SHA-256 digests by ``name==version``, as :func:`rocm_wheels.publish.install_back` takes them."""
+        found: dict[str, list[str]] = {}
+        for wheel in self.wheels:
+            found.setdefault(wheel.requirement, []).append(wheel.sha256)
+        return found
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as ``--json`` prints it."""
+        return {
+            "target": self.target,
+            "index_url": self.index_url,
+            "wheels": [vars(w) for w in self.wheels],
+            "warnings": list(self.warnings),
+        }
+
+
+def publish(
+    wheels: Iterable[Path],
+    target: str,
+    *,
+    settings: Settings,
+    console: Console,
+    dry_run: bool = False,
+    verify: Callable[[Sequence[Path]], None] | None = None,
+    recheck: bool = False,
+) -> PublishReport:
+    """Bring wheels to ``target`` so that exactly these bytes can be installed from it; done twice it does nothing.
+
+    ``target`` is ``dir:PATH``, a path, an http(s) upload address, or a name from ``.pypirc``. ``verify`` is called with
+    the paths before anything is sent and raises when a wheel must not go out. ``recheck`` downloads and compares even
+    what an earlier run on this machine has compared. Nothing is sent before every wheel of the set has been found
+    publishable.
+
+    Raises the publish errors 90 to 99 of :mod:`rocm_wheels.errors`, :class:`UsageError` for a wheel or target that
+    is none, :class:`NoSpace` for a full directory.
+    """
+    dists = _open_all(wheels)
+    if verify is not None:
+        with console.step(f"verify {len(dists)} wheels"):
+            verify([d.path for d in dists])
+    store = _open_store(target, dists, settings, console)
+    warnings = check_closure(dists, store.filenames)
+    for warning in warnings:
+        console.warn(warning)
+    plan = tuple(_look_up(dist, store, console) for dist in dists)
+    if not dry_run:
+        plan = tuple(_bring(d, entry, store, console, recheck) for d, entry in zip(dists, plan, strict=True))
+    return PublishReport(str(parse_target(target)), store.index_url, plan, warnings)
+
+
+def _open_all(wheels: Iterable[Path]) -> tuple[Dist, ...]:
+    dists = in_dependency_order(open_dist(path) for path in wheels)
+    names = [d.filename for d in dists]
+    double = sorted({name for name in names if names.count(name) > 1})
+    if not dists or double:
+        raise UsageError(
+            f"the same wheel was given twice: {', '.join(double)}" if double else "no wheels were given",
+            remedy="name each wheel once: invoke publish dist/*.whl",
+        )
+    return dists
+
+
+def _open_store(target: str, dists: Sequence[Dist], settings: Settings, console: Console) -> Store:
+    parsed = parse_target(target)
+    if parsed.directory:
+        return DirectoryStore(parsed.directory, console)
+    address = repository_url(parsed)
+    refuse_public(parsed, address, dists)
+    return RepositoryStore(connect(parsed, settings), journal_for(address, settings.cache), console)
+
+
+def _look_up(dist: Dist, store: Store, console: Console) -> Published:
+    with console.progress(f"hash {dist.filename}", dist.size) as advance:
+        sha256 = sha256_of(dist.path, advance)
+    found = store.sha256(dist)
+    if found not in (None, sha256):
+        raise name_taken(dist, sha256, str(found), store.index_url)
+    return Published(dist.filename, dist.requirement, sha256, dist.size, "missing" if found is None else "present")
+
+
+def _bring(dist: Dist, entry: Published, store: Store, console: Console, recheck: bool) -> Published:
+    if entry.outcome == "missing":
+        with console.step(f"publish {dist.filename} ({dist.size / (1 << 20):.1f} MiB)"):
+            store.put(dist, entry.sha256)
+            store.read_back(dist, entry.sha256)
+        return Published(dist.filename, dist.requirement, entry.sha256, dist.size, "published")
+    if recheck or not store.was_read_back(dist, entry.sha256):
+        store.read_back(dist, entry.sha256)
+    console.line(f"• {dist.filename} is already there")
+    return entry
