@@ -149,6 +149,42 @@ class CompilerKilled(RocmWheelsError):
 # --- 60: wheel and ELF ----------------------------------------------------------------------------------------------
 
 
+class NotElf(RocmWheelsError):
+    """Not a 64-bit little-endian ELF file."""
+
+    exit_code = 60
+
+
+class BrokenElf(RocmWheelsError):
+    """An ELF file whose tables point outside of it or contradict each other."""
+
+    exit_code = 61
+
+
+class BrokenBundle(RocmWheelsError):
+    """Device code that cannot be read: a damaged offload bundle."""
+
+    exit_code = 62
+
+
+class EditFailed(RocmWheelsError):
+    """patchelf failed, is not a trusted version, or left a library that a loader would refuse."""
+
+    exit_code = 63
+
+
+class BrokenArchive(RocmWheelsError):
+    """A zip archive that is damaged, unsafe to unpack, or read differently by different tools."""
+
+    exit_code = 64
+
+
+class BrokenWheel(RocmWheelsError):
+    """A sound archive that is no valid wheel: name, METADATA, WHEEL or RECORD are wrong."""
+
+    exit_code = 65
+
+
 # --- 70: repair -----------------------------------------------------------------------------------------------------
 
 

@@ -1,1 +1,5 @@
-"""elf"""
+"""ELF files: reader, layout checks, offload bundles, and (apart from these) editing."""
+
+from rocm_wheels.elf.reader import ElfFile
+
+__all__ = ["ElfFile"]
