@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,120 @@ def pypiserver(folder: Path, *options: str, open_to_all: bool = True, port: int 
     port = port or free_port()
     url = f"http://127.0.0.1:{port}/"
     access = ["-a", ".", "-P", "."] if open_to_all else []
-    command = [sys.executable, "-m", "pypiserver", "run", "-p", str(port), "-i", "127.0.0.1", "--disable-fallback"]
+    command = [
+        sys.executable,
+        "-m",
+        "pypiserver",
+        "run",
+        "-v",
+        "-p",
+        str(port),
+        "-i",
+        "127.0.0.1",
+        "--disable-fallback",
+    ]
     with running([*command, *access, *options, str(files)], url, folder / "pypiserver.log"):
         yield Server(url, files, port)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong with one upload on its way through :func:`faulty_proxy`."""
+
+    kind: Literal["none", "cut", "drop-reply", "answer", "store-half"]
+    after: int = 0
+    status: int = 0
+    text: str = ""
+
+
+class FaultyProxy(ThreadingHTTPServer):
+    """Forwards to an index; each upload takes the next fault of ``faults``, the last one for ever."""
+
+    daemon_threads = True
+
+    def __init__(self, upstream: Server, faults: Sequence[Fault]) -> None:
+        super().__init__(("127.0.0.1", 0), _Forward)
+        self.upstream = upstream
+        self.faults = list(faults)
+        self.uploads = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/"
+
+    def next_fault(self) -> Fault:
+        self.uploads += 1
+        return self.faults.pop(0) if len(self.faults) > 1 else self.faults[0]
+
+
+class _Forward(BaseHTTPRequestHandler):
+    server: FaultyProxy
+
+    def do_GET(self) -> None:
+        self._reply(*self._ask_upstream("GET", None))
+
+    def do_POST(self) -> None:
+        fault = self.server.next_fault()
+        if fault.kind == "answer":
+            self._drain(int(self.headers["Content-Length"]))
+            self._reply(fault.status, {}, fault.text.encode())
+            return
+        if fault.kind == "cut":
+            self._drain(fault.after)
+            self._reset()
+            return
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        answer = self._ask_upstream("POST", body)
+        if fault.kind == "store-half":
+            for stored in self.server.upstream.files.iterdir():
+                stored.write_bytes(stored.read_bytes()[: fault.after])
+            self._reply(500, {}, b"server died")
+        elif fault.kind == "drop-reply":
+            self._reset()
+        else:
+            self._reply(*answer)
+
+    def _ask_upstream(self, method: str, body: bytes | None) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.upstream.port, timeout=30)
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "connection")}
+        try:
+            connection.request(method, self.path, body, headers)
+            response = connection.getresponse()
+            kept = {k: v for k, v in response.getheaders() if k.lower() in ("content-type", "location")}
+            return response.status, kept, response.read()
+        finally:
+            connection.close()
+
+    def _reply(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _drain(self, size: int) -> None:
+        while size > 0 and (piece := self.rfile.read(min(size, 1 << 16))):
+            size -= len(piece)
+
+    def _reset(self) -> None:
+        """Close with a reset, as a crashed peer or a load balancer does."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        self.rfile.close()
+        self.connection.close()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent."""
+
+
+@contextlib.contextmanager
+def faulty_proxy(upstream: Server, *faults: Fault) -> Iterator[FaultyProxy]:
+    """A proxy in front of ``upstream`` that does wrong as told."""
+    proxy = FaultyProxy(upstream, faults)
+    thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        proxy.shutdown()
+        proxy.server_close()

@@ -108,7 +108,18 @@ class RepositoryStore:
                 f"{self.index_url} stored {dist.filename} with sha256 {found}, sent was {sha256}",
                 remedy="check the disk of the server, remove the file there, publish again",
             )
+        self._refuse_half_written(dist)
         raise name_taken(dist, sha256, found, self.index_url)
+
+    def _refuse_half_written(self, dist: Dist) -> None:
+        """A server that ran full or died may keep the beginning of a file and show it like a whole one."""
+        file = self._find(dist)
+        kept = self.remote.index.size(file) if file else None
+        if kept is not None and kept < dist.size:
+            raise ReadBackMismatch(
+                f"{self.index_url} kept {kept} of {dist.size} bytes of {dist.filename} from an upload that failed",
+                remedy="free space on the server if it is full, remove the file there, then run the same command again",
+            )
 
     def _find(self, dist: Dist) -> IndexedFile | None:
         return self.remote.index.files(dist.name).get(file_key(dist.filename))

@@ -78,6 +78,12 @@ class Index:
                 failure = error
         raise ServerUnreachable(f"reading back {file.filename} lost its connection {ATTEMPTS} times: {cause(failure)}")
 
+    def size(self, file: IndexedFile) -> int | None:
+        """The bytes that the server would hand out, or None when it does not tell."""
+        with self._session_for(file.url).get(file.url, stream=True, timeout=TIMEOUT) as response:
+            text = response.headers.get("Content-Length", "")
+        return int(text) if response.ok and text.isdigit() else None
+
     def _session_for(self, url: str) -> requests.Session:
         """The index's session for its own host; a bare one elsewhere, so that credentials stay at home."""
         if host(url) == host(self.url):

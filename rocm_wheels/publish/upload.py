@@ -125,8 +125,11 @@ def _all_sent(remote: Remote, package: PackageFile) -> bool:
 
 
 def _same_place(one: int, other: int) -> bool:
-    """Socket buffers blur where a connection was closed; a limit still closes at nearly the same byte."""
-    return min(one, other) > 0 and abs(one - other) <= max(4 << 20, max(one, other) // 10)
+    """Socket buffers blur where a connection was closed; a limit still closes at nearly the same byte.
+
+    Below a few buffers the place says nothing.
+    """
+    return min(one, other) > 1 << 20 and abs(one - other) <= max(one, other) // 10
 
 
 def _mib(size: int) -> str:
