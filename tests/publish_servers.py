@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
+import json
+import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -16,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,9 @@ class _Forward(BaseHTTPRequestHandler):
         self._reply(*self._ask_upstream("GET", None))
 
     def do_POST(self) -> None:
+        if "Expect" in self.headers:  # a question, not an upload
+            self.close_connection = True
+            return
         fault = self.server.next_fault()
         if fault.kind == "answer":
             self._drain(int(self.headers["Content-Length"]))
@@ -190,3 +197,64 @@ def faulty_proxy(upstream: Server, *faults: Fault) -> Iterator[FaultyProxy]:
     finally:
         proxy.shutdown()
         proxy.server_close()
+
+
+@contextlib.contextmanager
+def nginx(folder: Path, location: str) -> Iterator[Server]:
+    """nginx with one ``location /``, the body of which is given; everything it writes stays in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    temporary = "\n".join(
+        f"  {kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (folder / "nginx.conf").write_text(
+        f"daemon off; master_process off; user root; pid {folder}/pid; error_log {folder}/error.log;\n"
+        f"events {{}}\nhttp {{\n  access_log {folder}/access.log;\n{temporary}\n"
+        f"  types {{ text/html html; application/vnd.pypi.simple.v1+json json; }}\n"
+        f"  server {{ listen 127.0.0.1:{port}; location / {{ {location} }} }}\n}}\n"
+    )
+    binary = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    assert binary, "call it only when nginx is there"
+    url = f"http://127.0.0.1:{port}/"
+    with running([binary, "-c", str(folder / "nginx.conf")], url, folder / "nginx.log"):
+        yield Server(url, folder, port)
+
+
+def has_nginx() -> bool:
+    return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is not None
+
+
+@contextlib.contextmanager
+def devpi(folder: Path, *options: str) -> Iterator[Server]:
+    """devpi-server with the user ``team``, password ``pass-of-team``, and its index ``team/dev``."""
+    data = folder / "devpi"
+    folder.mkdir(parents=True, exist_ok=True)
+    scripts = Path(sys.executable).parent
+    subprocess.run(
+        [scripts / "devpi-init", "--serverdir", data, "--no-root-pypi"], check=True, capture_output=True, cwd=folder
+    )
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
+    command = [str(scripts / "devpi-server"), "--serverdir", str(data), "--port", str(port), *options]
+    with running(command, f"{base}/+api", folder / "devpi.log"):
+        _put(f"{base}/team", {"password": "pass-of-team"}, "")
+        _put(f"{base}/team/dev", {"bases": []}, _devpi_login(base))
+        yield Server(f"{base}/team/dev/", data, port)
+
+
+def _devpi_login(base: str) -> str:
+    answer = _post_json("POST", f"{base}/+login", {"user": "team", "password": "pass-of-team"}, "")
+    return base64.b64encode(f"team:{answer['result']['password']}".encode()).decode()
+
+
+def _put(url: str, body: dict[str, object], token: str) -> None:
+    _post_json("PUT", url, body, token)
+
+
+def _post_json(method: str, url: str, body: dict[str, object], token: str) -> Any:
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    if token:
+        headers["X-Devpi-Auth"] = token
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)

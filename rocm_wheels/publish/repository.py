@@ -11,12 +11,15 @@ from twine.package import PackageFile
 from twine.utils import sanitize_url
 
 from rocm_wheels.console import Console
-from rocm_wheels.errors import NameTaken, ReadBackMismatch, UsageError
+from rocm_wheels.errors import NameTaken, ReadBackMismatch, UploadTooLarge, UsageError
 from rocm_wheels.publish.dist import Dist
 from rocm_wheels.publish.journal import Journal
+from rocm_wheels.publish.probe import probe
 from rocm_wheels.publish.simple import ATTEMPTS, IndexedFile, back_off, file_key
 from rocm_wheels.publish.target import Remote
 from rocm_wheels.publish.upload import Answer, explain, send
+
+PROBE_FROM = 32 << 20  # below this an upload costs no more than asking first
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class RepositoryStore:
         """
         package = _package(dist)
         self.journal.note("sending", dist.filename, sha256)
+        if dist.size >= PROBE_FROM and (refusal := probe(self.remote, dist.size)):
+            raise explain(refusal, package, self.remote.repository.url, None)
         previous: Answer | None = None
         for attempt in range(ATTEMPTS):
             back_off(attempt)
@@ -59,7 +64,7 @@ class RepositoryStore:
                 return
             error = explain(answer, package, self.remote.repository.url, previous)
             # A second loss at the same byte is a limit: more attempts would only send the same gigabytes again.
-            if not answer.may_pass or (answer.lost and type(error).__name__ == "UploadTooLarge"):
+            if not answer.may_pass or isinstance(error, UploadTooLarge):
                 raise error
             self.console.warn(f"attempt {attempt + 1} of {ATTEMPTS}: {error.message}")
             previous = answer
