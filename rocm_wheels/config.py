@@ -77,7 +77,8 @@ def load(overrides: Mapping[str, object] | None = None, *, root: Path = PROJECT_
 
     Raises :class:`SettingError` for an unknown name or a value of the wrong form.
     """
-    return Settings(**{s.name: s.value for s in explain(overrides, root=root)})
+    values: dict[str, Any] = {s.name: s.value for s in explain(overrides, root=root)}
+    return Settings(**values)
 
 
 def explain(overrides: Mapping[str, object] | None = None, *, root: Path = PROJECT_ROOT) -> tuple[Setting, ...]:

@@ -110,7 +110,103 @@ class UnknownImage(RocmWheelsError):
 # --- 30: source -----------------------------------------------------------------------------------------------------
 
 
+class PinMismatch(RocmWheelsError):
+    """What was fetched is not what the release data pins."""
+
+    exit_code = 30
+
+
+class SourceUnreachable(RocmWheelsError):
+    """No address that holds the source answers."""
+
+    exit_code = 31
+
+
+class PatchFailed(RocmWheelsError):
+    """A patch of the series does not apply to this source."""
+
+    exit_code = 32
+
+
+class PatchTargetMissing(RocmWheelsError):
+    """A patch is for a file that the source does not have, such as one of a missing submodule."""
+
+    exit_code = 33
+
+
+class SubmoduleBroken(RocmWheelsError):
+    """A submodule is missing or cannot be had at the commit that the source records."""
+
+    exit_code = 34
+
+
+class SourceToolMissing(RocmWheelsError):
+    """git or apt is needed to fetch the source and is not installed."""
+
+    exit_code = 35
+
+
 # --- 40: engine and image -------------------------------------------------------------------------------------------
+
+
+class NoEngine(RocmWheelsError):
+    """Neither docker nor podman is installed, or not the one that was asked for."""
+
+    exit_code = 40
+
+
+class EnginePermission(RocmWheelsError):
+    """The engine is there, but this user may not use it (socket, subordinate ids)."""
+
+    exit_code = 41
+
+
+class EngineTooOld(RocmWheelsError):
+    """The engine is older than the options that the build needs."""
+
+    exit_code = 42
+
+
+class EngineBroken(RocmWheelsError):
+    """The engine is there, but starts no container here whatever is asked of it."""
+
+    exit_code = 43
+
+
+class ContainerStartFailed(RocmWheelsError):
+    """The engine could not start the container; the command inside never ran."""
+
+    exit_code = 44
+
+
+class DeviceMissing(RocmWheelsError):
+    """A device that a container should get does not exist on this machine."""
+
+    exit_code = 45
+
+
+class ImageBuildFailed(RocmWheelsError):
+    """A step of a Dockerfile failed; the message shows the first real error of the log."""
+
+    exit_code = 46
+
+
+class BaseUnavailable(RocmWheelsError):
+    """The base image can neither be pulled from a registry nor made from an apt mirror."""
+
+    exit_code = 47
+
+
+class PackagesMissing(RocmWheelsError):
+    """Debian packages are missing and this user or system cannot install them by itself."""
+
+    exit_code = 48
+
+
+class HostToolMissing(RocmWheelsError):
+    """``--engine none`` was asked for and the machine lacks a tool of the build."""
+
+    exit_code = 49
 
 
 # --- 50: build ------------------------------------------------------------------------------------------------------

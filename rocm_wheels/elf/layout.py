@@ -14,7 +14,7 @@ from rocm_wheels.elf.reader import PF_W, PT_LOAD, PT_PHDR, ElfFile, Segment
 def check_layout(elf: ElfFile) -> tuple[str, ...]:
     """What is wrong with the layout of ``elf``, one sentence each; empty for a sound file."""
     loads = [s for s in elf.segments if s.type == PT_LOAD]
-    return tuple([*_loads(loads, elf.size), *_headers(elf, loads), *_executable(elf, loads)])
+    return (*_loads(loads, elf.size), *_headers(elf, loads), *_executable(elf, loads))
 
 
 def _loads(loads: list[Segment], size: int) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import zstandard
 
@@ -103,7 +104,7 @@ def processor_flags(code: bytes, name: str) -> int:
     elf = ElfFile.parse(code, name)
     if elf.machine != EM_AMDGPU:
         raise BrokenBundle(f"{name}: a code object for machine {elf.machine}, {EM_AMDGPU} (AMDGPU) expected")
-    return elf.flags & _EF_AMDGPU_MACH
+    return int(elf.flags) & _EF_AMDGPU_MACH
 
 
 def _next_page(offset: int) -> int:
@@ -199,13 +200,11 @@ def _read_compressed(data: memoryview, offset: int, name: str) -> Bundle:
 
 def _stored_size(body: memoryview, header: _Header, name: str) -> int:
     """Version 1 has no total length: inflate to find where the stream ends."""
+    stream: Any = (
+        zlib.decompressobj() if header.method == "zlib" else zstandard.ZstdDecompressor().decompressobj()
+    )
     try:
-        if header.method == "zlib":
-            stream = zlib.decompressobj()
-            stream.decompress(body)
-        else:
-            stream = zstandard.ZstdDecompressor().decompressobj()
-            stream.decompress(body)
+        stream.decompress(body)
         return len(body) - len(stream.unused_data)
     except (zlib.error, zstandard.ZstdError) as error:
         raise BrokenBundle(f"{name}: a compressed bundle is damaged: {error}") from error

@@ -1,0 +1,111 @@
+"""Files from elsewhere: downloaded beside, verified by sha256, renamed in; unpacked without trusting them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from filelock import FileLock
+
+from rocm_wheels.config import Settings
+from rocm_wheels.console import Console
+from rocm_wheels.errors import NoSpace, PinMismatch, SourceUnreachable
+from rocm_wheels.release import Archive
+
+_CHUNK = 1 << 20
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_pin(path: Path, wanted: str) -> None:
+    """Raise :class:`PinMismatch` unless the file at ``path`` has the sha256 ``wanted``."""
+    found = sha256(path)
+    if found != wanted:
+        raise PinMismatch(
+            f"{path.name} has sha256 {found}, the release data pins {wanted}",
+            remedy="the file was changed or replaced; do not build from it unless you know why, then update the pin",
+        )
+
+
+def download(archive: Archive, *, settings: Settings, console: Console) -> Path:
+    """The file of ``archive`` in the cache, fetched if it is not there.
+
+    Raises :class:`SourceUnreachable` when no address answers and :class:`PinMismatch` for other content.
+    """
+    folder = settings.cache / "archives"
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{archive.sha256[:16]}-{archive.urls[0].rpartition('/')[2]}"
+    with FileLock(f"{target}.lock"):
+        if target.is_file():
+            check_pin(target, archive.sha256)
+            return target
+        beside = target.with_name(f".{target.name}.part")
+        _first_that_answers(_addresses(archive, settings), beside, console)
+        try:
+            check_pin(beside, archive.sha256)
+        except PinMismatch:
+            beside.unlink()
+            raise
+        beside.replace(target)
+    return target
+
+
+def _addresses(archive: Archive, settings: Settings) -> list[str]:
+    mirror = settings.source_mirror.rstrip("/")
+    own = [f"{mirror}/{url.rpartition('/')[2]}" for url in archive.urls[:1]] if mirror else []
+    return [*own, *archive.urls]
+
+
+def _first_that_answers(addresses: Sequence[str], target: Path, console: Console) -> None:
+    problems = []
+    for address in addresses:
+        url = address if "://" in address else Path(address).absolute().as_uri()
+        try:
+            with console.step(f"fetch {address}"):
+                with urllib.request.urlopen(url, timeout=60) as answer, target.open("wb") as file:
+                    shutil.copyfileobj(answer, file, _CHUNK)
+            return
+        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+            problems.append(f"{address}: {getattr(error, 'reason', error)}")
+        except OSError as error:
+            target.unlink(missing_ok=True)
+            raise NoSpace(f"{target.parent} cannot take the download: {error.strerror}") from error
+    target.unlink(missing_ok=True)
+    raise SourceUnreachable(
+        "the source could not be fetched:\n  - " + "\n  - ".join(problems),
+        remedy="without that network, put the file into a directory and set source_mirror to it",
+    )
+
+
+def unpack(archive: Path, into: Path) -> None:
+    """Unpack a tar archive so that the content of its single top directory lies in ``into``.
+
+    Raises :class:`PinMismatch` for an archive that holds unsafe names or is damaged.
+    """
+    into.mkdir(parents=True, exist_ok=True)
+    beside = into.with_name(f".{into.name}.{os.getpid()}.unpack")
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(beside, filter="data")
+    except (tarfile.TarError, EOFError) as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise PinMismatch(f"{archive.name} cannot be unpacked: {error}") from error
+    top = list(beside.iterdir())
+    root = top[0] if len(top) == 1 and top[0].is_dir() else beside
+    for entry in root.iterdir():
+        target = into / entry.name
+        if target.is_dir() and not any(target.iterdir()):
+            target.rmdir()  # an empty place for a component, as a submodule leaves it
+        entry.rename(target)
+    shutil.rmtree(beside)
