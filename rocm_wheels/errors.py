@@ -284,6 +284,24 @@ class BrokenWheel(RocmWheelsError):
 # --- 70: repair -----------------------------------------------------------------------------------------------------
 
 
+class LibraryMissing(RocmWheelsError):
+    """A library that the wheel needs is neither in it nor on this machine."""
+
+    exit_code = 70
+
+
+class PlatformImpossible(RocmWheelsError):
+    """The platform tag that was asked for promises less than the files need."""
+
+    exit_code = 71
+
+
+class NothingToRepair(RocmWheelsError):
+    """The wheel holds no compiled code."""
+
+    exit_code = 72
+
+
 # --- 80: verify -----------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,100 @@
+"""A repair, decided: what each library needs, where that comes from, and what changes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rocm_wheels.elf.edit import Edit
+from rocm_wheels.wheel.tags import Measured
+
+Mode = Literal["thin", "fat", "retag", "rpath"]
+MODES: tuple[Mode, ...] = ("thin", "fat", "retag", "rpath")
+Provider = Literal["wheel", "graft", "outside", "system"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairOptions:
+    """What is wanted. ``archs`` limits grafted data files; ``lib_dirs`` are searched for libraries to graft.
+
+    ``absolute`` are directories that end every thin RPATH, such as ``/opt/rocm/lib``; ``plat`` is a platform tag that
+    must be met; ``exclude`` names further libraries that stay outside, each of which must be needed.
+    """
+
+    mode: Mode = "thin"
+    archs: tuple[str, ...] = ()
+    lib_dirs: tuple[Path, ...] = ()
+    absolute: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    plat: str = ""
+    keep_stack: bool = False
+
+
+@dataclass(frozen=True)
+class Need:
+    """A library that a file needs and who gives it; ``where`` is a member, a path or a contract."""
+
+    name: str
+    provider: Provider
+    where: str
+
+
+@dataclass(frozen=True)
+class ElfPlan:
+    """One ELF file of the result: its needs, its edit (None: untouched) and why."""
+
+    member: str
+    needs: tuple[Need, ...]
+    edit: Edit | None
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Graft:
+    """A file taken from the machine into the wheel, with the package that it came from."""
+
+    member: str
+    source: Path
+    package: str = ""
+    version: str = ""
+    licence: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairPlan:
+    """Everything that ``apply_plan`` will do, and nothing else."""
+
+    wheel: Path
+    mode: Mode
+    package: str
+    elves: tuple[ElfPlan, ...]
+    grafts: tuple[Graft, ...]
+    data: tuple[Graft, ...]
+    measured: Measured
+    tags: tuple[str, ...]
+    name: str
+    requires_external: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether the wheel is already what the plan wants."""
+        return (
+            not self.grafts and not self.data and not any(e.edit for e in self.elves) and self.name == self.wheel.name
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan for ``--json``."""
+        return {
+            "wheel": str(self.wheel),
+            "mode": self.mode,
+            "result": self.name,
+            "platform": self.measured.policy.tag,
+            "forbidden_below_by": [str(b) for b in self.measured.blockers],
+            "files": [asdict(e) for e in self.elves],
+            "grafts": [asdict(g) for g in self.grafts],
+            "data_files": len(self.data),
+            "requires_external": list(self.requires_external),
+            "notes": list(self.notes),
+        }
