@@ -12,6 +12,7 @@ import mmap
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,8 +41,11 @@ _DESCRIPTOR = 0x8
 _UTF8 = 0x800
 _ZIP64 = 1
 
-# No member of a real ROCm wheel comes near this ratio (compressed bundles included); a bomb is far beyond.
-_MOST_RATIO = 1100
+# Deflate cannot exceed 1032:1; big members of real ROCm wheels stay below 30:1, a bomb is far beyond.
+_MOST_RATIO = 1032
+_BIG = 256 << 20
+_MOST_RATIO_BIG = 200
+_CHUNK = 4 << 20
 _MOST_MEMBERS = 1_000_000
 
 
@@ -101,8 +105,9 @@ class WheelArchive:
         self.close()
 
     def close(self) -> None:
-        """Release the map."""
-        self._data.close()
+        """Release the map; one that a view from :meth:`raw` still uses goes with that view."""
+        with suppress(BufferError):
+            self._data.close()
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
@@ -114,31 +119,65 @@ class WheelArchive:
         except KeyError:
             raise BrokenWheel(f"{self.path.name} has no member {name}") from None
 
-    def raw(self, member: Member) -> bytes:
-        """The member's bytes as they lie in the archive."""
-        return self._data[member.offset : member.offset + member.compressed_size]
+    def raw(self, member: Member) -> memoryview:
+        """The member's bytes as they lie in the archive, not copied."""
+        return memoryview(self._data)[member.offset : member.offset + member.compressed_size]
 
     def read(self, member: Member | str) -> bytes:
         """The member's content, checked against its size and CRC; raises :class:`BrokenArchive`."""
         if isinstance(member, str):
             member = self.member(member)
-        raw = self.raw(member)
+        return b"".join(self.chunks(member))
+
+    def peek(self, member: Member, count: int) -> bytes:
+        """The first ``count`` bytes of the member, unchecked; fewer when it is shorter or damaged."""
+        with self.raw(member) as raw:
+            if member.method == STORED:
+                return bytes(raw[:count])
+            with suppress(isal_zlib.IsalError, zlib.error):
+                return bytes(isal_zlib.decompressobj(-15).decompress(raw[: count + 4096], count))
+        return b""
+
+    def chunks(self, member: Member) -> Iterator[bytes]:
+        """The member's content piece by piece; size and CRC are checked when the last one was taken."""
         where = f"{self.path.name}: member {member.name} at {member.offset:#x}"
-        if member.method == STORED:
-            content = raw
-        else:
-            stream = isal_zlib.decompressobj(-15)
-            try:
-                content = stream.decompress(raw, member.size + 1)
-            except (igzip_lib.IsalError, zlib.error) as error:
-                raise BrokenArchive(f"{where} does not inflate: {error}") from error
-            if not stream.eof and len(content) <= member.size:
-                raise BrokenArchive(f"{where}: its deflate stream has no end")
-        if len(content) != member.size:
+        size = crc = 0
+        for chunk in self._stored(member) if member.method == STORED else self._inflated(member, where):
+            size += len(chunk)
+            if size > member.size:
+                break
+            crc = isal_zlib.crc32(chunk, crc)
+            yield chunk
+        if size != member.size:
             raise BrokenArchive(f"{where} has another size than the {member.size} bytes that it declares")
-        if isal_zlib.crc32(content) != member.crc:
+        if crc != member.crc:
             raise BrokenArchive(f"{where} fails its CRC")
-        return content
+
+    def _stored(self, member: Member) -> Iterator[bytes]:
+        with self.raw(member) as raw:
+            for start in range(0, len(raw), _CHUNK):
+                yield bytes(raw[start : start + _CHUNK])
+
+    def _inflated(self, member: Member, where: str) -> Iterator[bytes]:
+        stream = isal_zlib.decompressobj(-15)
+        with self.raw(member) as raw:
+            position = 0
+            pending: bytes | memoryview = b""
+            while not stream.eof:
+                if not pending:
+                    pending = raw[position : position + _CHUNK]
+                    position += _CHUNK
+                    if not pending:
+                        raise BrokenArchive(f"{where}: its deflate stream has no end")
+                try:
+                    content = stream.decompress(pending, _CHUNK)
+                except (isal_zlib.IsalError, zlib.error) as error:
+                    raise BrokenArchive(f"{where} does not inflate: {error}") from error
+                pending = stream.unconsumed_tail
+                if content:
+                    yield content
+            if stream.unused_data or position < len(raw):
+                raise BrokenArchive(f"{where}: bytes follow its deflate stream")
 
     @property
     def dist_info(self) -> str:
@@ -283,7 +322,7 @@ class _Directory:
             raise self._fail(f"member {name} uses compression method {method}; wheels use deflate or none")
         if method == STORED and packed != full:
             raise self._fail(f"member {name} is stored with {packed} bytes but declares {full}")
-        if full > max(packed, 1) * _MOST_RATIO:
+        if full > max(packed, 1) * (_MOST_RATIO_BIG if full > _BIG else _MOST_RATIO):
             raise self._fail(f"member {name} would inflate {packed} bytes to {full}: a zip bomb")
 
     def _local(

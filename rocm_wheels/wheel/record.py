@@ -23,12 +23,12 @@ class Row:
 
 def digest(content: bytes) -> str:
     """``sha256=`` and the urlsafe base64 of the hash, without padding, as RECORD writes it."""
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode("ascii")
+    return encode_digest(hashlib.sha256(content).digest())
 
 
-def row(path: str, content: bytes) -> Row:
-    """The row of a file."""
-    return Row(path, digest(content), len(content))
+def encode_digest(sha256: bytes) -> str:
+    """A raw sha256 as RECORD writes it."""
+    return "sha256=" + base64.urlsafe_b64encode(sha256).rstrip(b"=").decode("ascii")
 
 
 def parse_record(data: bytes, name: str) -> tuple[Row, ...]:

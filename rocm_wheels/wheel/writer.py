@@ -5,11 +5,13 @@ The same members give the same bytes. RECORD comes last and the file is renamed 
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import stat
 import struct
 import time
-import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -18,7 +20,7 @@ from isal import isal_zlib
 
 from rocm_wheels.errors import BrokenWheel, NoSpace
 from rocm_wheels.wheel.archive import DEFLATED, STORED, Member, WheelArchive
-from rocm_wheels.wheel.record import Row, render_record, row
+from rocm_wheels.wheel.record import Row, digest, encode_digest, render_record
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -27,7 +29,47 @@ _FULL16 = 0xFFFF
 _VERSION, _VERSION64 = 20, 45
 _UNIX = 3 << 8
 _UTF8 = 0x800
+_CHUNK = 4 << 20
 _LEVEL = 2  # isal's: within a few per cent of zlib 6 at several times its speed
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Content as it will lie in the archive; ``body`` is the bytes or a file that holds them."""
+
+    method: int
+    crc: int
+    size: int
+    stored: int
+    digest: str
+    body: bytes | Path
+
+
+def pack(content: bytes) -> Packed:
+    """Deflate ``content``; stored instead when that is no smaller. Runs beside other threads."""
+    packed = isal_zlib.compress(content, _LEVEL, -15)
+    method, body = (DEFLATED, packed) if len(packed) < len(content) else (STORED, content)
+    return Packed(method, isal_zlib.crc32(content), len(content), len(body), digest(content), body)
+
+
+def pack_file(source: Path, dest: Path) -> Packed:
+    """Deflate the file ``source`` into ``dest`` piece by piece, so that memory does not grow with it.
+
+    Raises :class:`NoSpace`.
+    """
+    stream = isal_zlib.compressobj(_LEVEL, wbits=-15)
+    sha, crc, size = hashlib.sha256(), 0, 0
+    try:
+        with source.open("rb") as file, dest.open("wb") as out:
+            while chunk := file.read(_CHUNK):
+                sha.update(chunk)
+                crc = isal_zlib.crc32(chunk, crc)
+                size += len(chunk)
+                out.write(stream.compress(chunk))
+            out.write(stream.flush())
+    except OSError as error:
+        raise _no_space(dest, error) from error
+    return Packed(DEFLATED, crc, size, dest.stat().st_size, encode_digest(sha.digest()), dest)
 
 
 class WheelWriter:
@@ -36,7 +78,11 @@ class WheelWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-        self._file: BinaryIO = self._beside.open("wb")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO = self._beside.open("wb")
+        except OSError as error:
+            raise _no_space(self._beside, error) from error
         self._members: list[Member] = []
         self._rows: list[Row] = []
         self._stamp = _dos_time()
@@ -70,29 +116,36 @@ class WheelWriter:
             self._file.tell(),
             0,
         )
-        self._write(moved, archive.raw(member))
+        with archive.raw(member) as raw:
+            self._write(moved, raw)
         self._rows.append(Row(name, recorded.digest, recorded.size))
 
     def add(self, name: str, content: bytes, *, mode: int = 0o644) -> None:
         """Deflate ``content`` into member ``name``; ``mode`` gives the permission bits."""
-        self._add(name, content, mode)
-        self._rows.append(row(name, content))
+        self.add_packed(name, pack(content), mode=mode)
 
-    def _add(self, name: str, content: bytes, mode: int) -> None:
-        packed = isal_zlib.compress(content, _LEVEL, -15)
-        method = DEFLATED if len(packed) < len(content) else STORED
-        body = packed if method == DEFLATED else content
-        crc = zlib.crc32(content) if len(content) < 1024 else isal_zlib.crc32(content)
+    def add_packed(self, name: str, packed: Packed, *, mode: int = 0o644) -> None:
+        """Take content that was deflated before, by :func:`pack` or :func:`pack_file`."""
+        self._add(name, packed, mode)
+        self._rows.append(Row(name, packed.digest, packed.size))
+
+    def _add(self, name: str, packed: Packed, mode: int) -> None:
         full_mode = stat.S_IFREG | stat.S_IMODE(mode)
+        place = self._file.tell()
         self._write(
-            Member(name, method, crc, len(body), len(content), full_mode, self._stamp, self._file.tell(), 0), body
+            Member(name, packed.method, packed.crc, packed.stored, packed.size, full_mode, self._stamp, place, 0),
+            packed.body,
         )
 
-    def _write(self, member: Member, body: bytes) -> None:
+    def _write(self, member: Member, body: bytes | memoryview | Path) -> None:
         self._members.append(member)
         try:
             self._file.write(_local_header(member))
-            self._file.write(body)
+            if isinstance(body, Path):
+                with body.open("rb") as source:
+                    shutil.copyfileobj(source, self._file, _CHUNK)
+            else:
+                self._file.write(body)
         except OSError as error:
             raise _no_space(self._beside, error) from error
 
@@ -118,7 +171,7 @@ class WheelWriter:
         if len(info) != 1:
             raise BrokenWheel(f"{self.path.name} would have {len(info)} .dist-info directories, one is needed")
         record = f"{info.pop()}/RECORD"
-        self._add(record, render_record(self._rows, record), 0o644)
+        self._add(record, pack(render_record(self._rows, record)), 0o644)
         start = self._file.tell()
         for member in self._members:
             self._file.write(_central_entry(member))
