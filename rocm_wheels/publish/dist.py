@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,11 @@ from pathlib import Path
 from packaging.metadata import RawMetadata, parse_email
 from packaging.requirements import Requirement
 from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_name, parse_wheel_filename
+from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.errors import UsageError
+from rocm_wheels.wheel import WheelArchive
 
 CHUNK = 1 << 20
 
@@ -59,27 +59,15 @@ class Dist:
 def open_dist(path: Path) -> Dist:
     """Read name and METADATA of a wheel; the payload stays untouched.
 
-    Raises :class:`UsageError` when the file is no wheel or cannot be read as one.
+    Raises :class:`UsageError` when there is no such file, :class:`BrokenWheel` or :class:`BrokenArchive` when it is
+    no wheel.
     """
-    try:
-        name, version, _, tags = parse_wheel_filename(path.name)
-    except InvalidWheelFilename as error:
-        raise UsageError(f"{path} is not a wheel: {error}", remedy="give the paths of .whl files") from None
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA")]
-            if len(members) != 1:
-                raise UsageError(
-                    f"{path} has {len(members)} METADATA files, a wheel has one", remedy=f"invoke verify {path}"
-                )
-            metadata = archive.read(members[0])
-    except FileNotFoundError:
-        raise UsageError(
-            f"{path} does not exist", remedy="ls the folder; `nox -s build` leaves wheels in dist/"
-        ) from None
-    except (zipfile.BadZipFile, OSError) as error:
-        raise UsageError(f"{path} cannot be read as a wheel: {error}", remedy="build or copy it again") from None
-    return Dist(path, name, version, tags, metadata, path.stat().st_size)
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist", remedy="`nox -s build` leaves wheels in dist/")
+    with WheelArchive.open(path) as archive:
+        metadata = archive.read(f"{archive.dist_info}/METADATA")
+        name = canonicalize_name(archive.distribution)
+        return Dist(path, name, archive.version, archive.tags, metadata, path.stat().st_size)
 
 
 def sha256_of(path: Path, advance: Callable[[int], None] = lambda _: None) -> str:

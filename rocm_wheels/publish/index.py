@@ -28,6 +28,7 @@ from rocm_wheels.console import Console
 from rocm_wheels.errors import UsageError, nearest
 from rocm_wheels.publish import pages
 from rocm_wheels.publish.dist import Dist, open_dist, sha256_of
+from rocm_wheels.publish.gpus import wheel_archs
 from rocm_wheels.publish.pages import IndexedWheel
 
 SIMPLE = "simple"
@@ -125,7 +126,7 @@ def _describe(dist: Dist, sha256: str, stamp: tuple[int, int, int]) -> IndexedWh
         sha256,
         new_sha256(dist.metadata).hexdigest(),
         dist.requires_python,
-        (),
+        wheel_archs(dist.path),
         stamp,
     )
 

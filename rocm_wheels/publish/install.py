@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,7 +69,11 @@ def install_back(
         with tempfile.TemporaryDirectory() as scratch:
             locked = Path(scratch) / "requirements.txt"
             locked.write_text(requirements_with_hashes(hashes), "utf-8")
-            _run(_command(tool, interpreter, index_url, locked), f"{tool} cannot install {requirement} for {python}")
+            _run(
+                _command(tool, interpreter, locked),
+                f"{tool} cannot install {requirement} for {python}",
+                installer_environment(index_url),
+            )
     result = InstallResult(tool, python, environment, _installed(interpreter))
     name, _, version = requirement.partition("==")
     if result.installed.get(canonicalize_name(name)) != version:
@@ -123,7 +128,7 @@ def _fresh_environment(python: str, environment: Path) -> None:
     _run([*command, str(environment)], f"no environment for {python}")
 
 
-def _command(tool: Tool, interpreter: Path, index_url: str, locked: Path) -> list[str]:
+def _command(tool: Tool, interpreter: Path, locked: Path) -> list[str]:
     if tool == "pip":
         options = [
             "--no-cache-dir",
@@ -133,8 +138,8 @@ def _command(tool: Tool, interpreter: Path, index_url: str, locked: Path) -> lis
             "--only-binary",
             ":all:",
         ]
-        return [str(interpreter), "-m", "pip", "install", *options, "--index-url", index_url, "-r", str(locked)]
-    options = ["--no-cache", "--no-config", "--require-hashes", "--only-binary", ":all:", "--default-index", index_url]
+        return [str(interpreter), "-m", "pip", "install", *options, "-r", str(locked)]
+    options = ["--no-cache", "--no-config", "--require-hashes", "--only-binary", ":all:"]
     return [_uv(), "pip", "install", "--python", str(interpreter), *options, "-r", str(locked)]
 
 
@@ -155,15 +160,28 @@ def _installed(interpreter: Path) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in names.items()}
 
 
-def _run(command: Sequence[str], failure: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, env=_clean_environment(), check=False)
+def _run(command: Sequence[str], failure: str, environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, env=environment or _bare_environment(), check=False)
     if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        lines = [line for line in without_secrets(done.stdout + done.stderr).splitlines() if line.strip()]
         raise InstallFailed(f"{failure}:\n" + "\n".join(lines[-15:]), remedy="the installer's own words are above")
     return done.stdout
 
 
-def _clean_environment() -> dict[str, str]:
+def installer_environment(index_url: str) -> dict[str, str]:
+    """The environment in which pip and uv know this index and no other.
+
+    The address goes this way because it may hold credentials, and arguments can be read by every user.
+    """
+    return {**_bare_environment(), "PIP_INDEX_URL": index_url, "UV_DEFAULT_INDEX": index_url}
+
+
+def without_secrets(text: str) -> str:
+    """An installer's words without the user and password of any address in them."""
+    return re.sub(r"//[^/@\s]*@", "//", text).strip()
+
+
+def _bare_environment() -> dict[str, str]:
     """This process's environment without anything that points pip or uv to other sources."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "UV_", "PYTHON", "VIRTUAL_ENV"))}
     kept.update({k: os.environ[k] for k in ("PIP_CERT",) if k in os.environ})
