@@ -284,36 +284,6 @@ class BrokenWheel(RocmWheelsError):
 # --- 70: repair -----------------------------------------------------------------------------------------------------
 
 
-class TagRefused(RocmWheelsError):
-    """The wheel does not meet the platform tag that was asked for, or no single tag covers its files."""
-
-    exit_code = 70
-
-
-class NothingToRepair(RocmWheelsError):
-    """A wheel without ELF files: there is nothing that repair could make right."""
-
-    exit_code = 71
-
-
-class LibraryMissing(RocmWheelsError):
-    """A needed library is neither in the wheel, nor in a library directory, nor left to a provider."""
-
-    exit_code = 72
-
-
-class UnusedExclude(RocmWheelsError):
-    """An exclude pattern that no needed library matches: a wrong name, or one that changed with the ROCm release."""
-
-    exit_code = 73
-
-
-class UnknownProvider(RocmWheelsError):
-    """No provider of this name is documented."""
-
-    exit_code = 74
-
-
 class LibraryMissing(RocmWheelsError):
     """A library that the wheel needs is neither in it nor on this machine."""
 
@@ -330,6 +300,12 @@ class NothingToRepair(RocmWheelsError):
     """The wheel holds no compiled code."""
 
     exit_code = 72
+
+
+class UnusedExclude(RocmWheelsError):
+    """An exclude that no needed library matches: a wrong name, or one that changed with the ROCm release."""
+
+    exit_code = 73
 
 
 # --- 80: verify -----------------------------------------------------------------------------------------------------

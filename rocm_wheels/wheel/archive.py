@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import mmap
 import struct
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -134,7 +133,7 @@ class WheelArchive:
         with self.raw(member) as raw:
             if member.method == STORED:
                 return bytes(raw[:count])
-            with suppress(isal_zlib.IsalError, zlib.error):
+            with suppressigzip_lib.IsalError:
                 return bytes(isal_zlib.decompressobj(-15).decompress(raw[: count + 4096], count))
         return b""
 
@@ -171,7 +170,7 @@ class WheelArchive:
                         raise BrokenArchive(f"{where}: its deflate stream has no end")
                 try:
                     content = stream.decompress(pending, _CHUNK)
-                except (isal_zlib.IsalError, zlib.error) as error:
+                except igzip_lib.IsalError as error:
                     raise BrokenArchive(f"{where} does not inflate: {error}") from error
                 pending = stream.unconsumed_tail
                 if content:
