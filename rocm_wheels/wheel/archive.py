@@ -27,6 +27,7 @@ from rocm_wheels.errors import BrokenArchive, BrokenWheel
 from rocm_wheels.wheel.record import Row, parse_record
 
 STORED, DEFLATED = 0, 8
+_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says: an instance
 
 _EOCD = struct.Struct("<4s4H2IH")
 _EOCD64_LOCATOR = struct.Struct("<4sIQI")
@@ -133,7 +134,7 @@ class WheelArchive:
         with self.raw(member) as raw:
             if member.method == STORED:
                 return bytes(raw[:count])
-            with suppressigzip_lib.IsalError:
+            with suppress(_InflateError):
                 return bytes(isal_zlib.decompressobj(-15).decompress(raw[: count + 4096], count))
         return b""
 
@@ -170,7 +171,7 @@ class WheelArchive:
                         raise BrokenArchive(f"{where}: its deflate stream has no end")
                 try:
                     content = stream.decompress(pending, _CHUNK)
-                except igzip_lib.IsalError as error:
+                except _InflateError as error:
                     raise BrokenArchive(f"{where} does not inflate: {error}") from error
                 pending = stream.unconsumed_tail
                 if content:
