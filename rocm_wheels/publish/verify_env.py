@@ -7,6 +7,7 @@ distribution overwritten by another, and two copies of the HIP runtime.
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata
 import re
 import sys
@@ -37,23 +38,28 @@ def problems(expected: Mapping[str, str]) -> list[str]:
 
 def _overwritten(name: str, distribution: importlib.metadata.Distribution) -> list[str]:
     """Files whose size is not the one that the wheel recorded; one example is enough to know."""
-    for file in distribution.files or ():
+    for file, size in _recorded(distribution):
         path = Path(str(distribution.locate_file(file)))
-        if file.size is None or "__pycache__" in path.parts:
-            continue
         if not path.exists():
             return [f"{name}: {file} is missing"]
-        if path.stat().st_size != file.size:
-            return [f"{name}: {file} has {path.stat().st_size} bytes, its wheel had {file.size}: it was overwritten"]
+        if size is not None and path.stat().st_size != size:
+            return [f"{name}: {file} has {path.stat().st_size} bytes, its wheel had {size}: it was overwritten"]
     return []
+
+
+def _recorded(distribution: importlib.metadata.Distribution) -> list[tuple[str, int | None]]:
+    """Files and sizes of RECORD without compiled Python. ``distribution.files`` leaves out what is missing."""
+    rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+    return [(row[0], int(row[2]) if row[2] else None) for row in rows if len(row) == 3 and not row[0].endswith(".pyc")]
 
 
 def _claimed_twice(installed: Mapping[str, importlib.metadata.Distribution]) -> list[str]:
     owners: dict[str, set[str]] = {}
     for name, distribution in installed.items():
-        for file in distribution.files or ():
-            if file.suffix in (".py", ".so") and len(file.parts) > 1 and ".." not in file.parts:
-                owners.setdefault(str(file), set()).add(name)
+        for file, _ in _recorded(distribution):
+            parts = PurePosixPath(file).parts
+            if file.endswith((".py", ".so")) and len(parts) > 1 and ".." not in parts:
+                owners.setdefault(file, set()).add(name)
     pairs = {frozenset(names): path for path, names in owners.items() if len(names) > 1}
     return [
         f"{' and '.join(sorted(names))} both own {PurePosixPath(path).parts[0]}/: the last one installed has won"
@@ -65,8 +71,8 @@ def _runtimes(installed: Mapping[str, importlib.metadata.Distribution]) -> list[
     folders = {
         str(Path(str(distribution.locate_file(file))).parent)
         for distribution in installed.values()
-        for file in distribution.files or ()
-        if file.name.startswith("libamdhip64.so")
+        for file, _ in _recorded(distribution)
+        if PurePosixPath(file).name.startswith("libamdhip64.so")
     }
     if len(folders) < 2:
         return []
