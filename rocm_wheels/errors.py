@@ -311,6 +311,18 @@ class UnusedExclude(RocmWheelsError):
 # --- 80: verify -----------------------------------------------------------------------------------------------------
 
 
+class WheelRejected(RocmWheelsError):
+    """Verify found errors in a wheel."""
+
+    exit_code = 80
+
+
+class UnknownCheck(RocmWheelsError):
+    """No check has this id."""
+
+    exit_code = 81
+
+
 # --- 90: publish ----------------------------------------------------------------------------------------------------
 
 
