@@ -36,6 +36,11 @@ def project_task(*words: str) -> list[str]:
     return [TOOLS_PYTHON, "-m", "invoke", "--search-root", PROJECT, *words]
 
 
+def task_environment() -> dict[str, str]:
+    """Variables of a task of this project inside the image."""
+    return {"LANG": "C.UTF-8", "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
 def mounts(plan: BuildPlan) -> tuple[Mount, ...]:
     """What the container sees of the host: the tree and the compiler cache, and this project read-only."""
     return (

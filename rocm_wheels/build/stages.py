@@ -125,7 +125,7 @@ class Builder:
         write_atomically(self._stamp_path(stage), json.dumps(stamp, sort_keys=True) + "\n")
 
     def _fetch(self) -> None:
-        source.prepare(self.plan.checkout, self.plan.source, phase="base", settings=self.settings, console=self.console)
+        source.prepare(self.plan.checkout, self.plan.source, settings=self.settings, console=self.console)
 
     def _hipify(self) -> None:
         started = self.plan.tree / "stamps" / "hipify.started"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from rocm_wheels.errors import SettingError
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(config.os.environ):
+    for name in list(os.environ):
         if name.startswith(config.PREFIX):
             monkeypatch.delenv(name)
 
