@@ -70,26 +70,15 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @contextlib.contextmanager
-def pypiserver(folder: Path, *options: str, open_to_all: bool = True, port: int = 0) -> Iterator[Server]:
-    """pypiserver with its files in ``folder/files``; without a password unless ``open_to_all`` is False."""
+def pypiserver(folder: Path, *options: str, port: int = 0) -> Iterator[Server]:
+    """pypiserver with its files in ``folder/files``, open to all; ``options`` in the place of --disable-fallback."""
     files = folder / "files"
     files.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     url = f"http://127.0.0.1:{port}/"
-    access = ["-a", ".", "-P", "."] if open_to_all else []
-    command = [
-        sys.executable,
-        "-m",
-        "pypiserver",
-        "run",
-        "-v",
-        "-p",
-        str(port),
-        "-i",
-        "127.0.0.1",
-        "--disable-fallback",
-    ]
-    with running([*command, *access, *options, str(files)], url, folder / "pypiserver.log"):
+    command = [sys.executable, "-m", "pypiserver", "run", "-v", "-a", ".", "-P", ".", "-i", "127.0.0.1"]
+    command += ["-p", str(port), *(options or ["--disable-fallback"]), str(files)]
+    with running(command, url, folder / "pypiserver.log"):
         yield Server(url, files, port)
 
 

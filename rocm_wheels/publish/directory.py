@@ -33,6 +33,10 @@ class DirectoryStore:
         """The wheels of a project that the directory holds."""
         return tuple(file.filename for file in indexed_files(self.directory) if file.project == project)
 
+    def warning(self, project: NormalizedName) -> str:
+        """Nothing is risky about files."""
+        return ""
+
     def sha256(self, dist: Dist) -> str | None:
         """The SHA-256 of the file of this name in the directory, or None."""
         path = self.directory / dist.filename

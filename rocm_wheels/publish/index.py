@@ -17,7 +17,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256 as new_sha256
 from pathlib import Path
 
@@ -98,8 +98,8 @@ def index_lock(directory: Path) -> Iterator[None]:
 
 def _scan(directory: Path, before: dict[str, IndexedWheel], console: Console) -> dict[str, IndexedWheel]:
     with os.scandir(directory) as entries:
-        found = {e.name: e.stat() for e in entries if not e.name.startswith(".") and e.is_file()}
-    wheels = {name: stat for name, stat in found.items() if name.endswith(".whl")}
+        by_name = {entry.name: entry for entry in entries if not entry.name.startswith(".")}
+    wheels = {name: entry.stat() for name, entry in by_name.items() if name.endswith(".whl")}
     after: dict[str, IndexedWheel] = {}
     fresh = [n for n, s in wheels.items() if n not in before or before[n].stamp != _stamp(s)]
     with console.progress(f"read {len(fresh)} wheels", sum(wheels[n].st_size for n in fresh) or 1) as advance:
@@ -109,10 +109,10 @@ def _scan(directory: Path, before: dict[str, IndexedWheel], console: Console) ->
             after[name] = _describe(dist, sha256_of(dist.path, advance), _stamp(wheels[name]))
     for name in wheels.keys() - after.keys():
         after[name] = before[name]
-        if f"{name}.metadata" not in found:
+        if f"{name}.metadata" not in by_name:
             _write(directory / f"{name}.metadata", open_dist(directory / name).metadata)
     for name, wheel in after.items():
-        reason = (directory / f"{name}.yanked").read_text("utf-8").strip() if f"{name}.yanked" in found else None
+        reason = (directory / f"{name}.yanked").read_text("utf-8").strip() if f"{name}.yanked" in by_name else None
         if reason != wheel.yanked:
             after[name] = replace(wheel, yanked=reason)
     return after
@@ -182,7 +182,7 @@ def _load_state(directory: Path) -> dict[str, IndexedWheel]:
 
 
 def _dump_state(wheels: dict[str, IndexedWheel]) -> str:
-    return json.dumps({"version": _STATE_VERSION, "wheels": [asdict(w) for _, w in sorted(wheels.items())]})
+    return json.dumps({"version": _STATE_VERSION, "wheels": [vars(w) for _, w in sorted(wheels.items())]})
 
 
 def _write(path: Path, content: str | bytes) -> None:

@@ -161,7 +161,14 @@ def _installed(interpreter: Path) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], failure: str, environment: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, env=environment or _bare_environment(), check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment or _bare_environment(), check=False
+        )
+    except OSError as error:
+        raise InstallFailed(
+            f"{failure}: {command[0]}: {error.strerror}", remedy="name an interpreter of this machine"
+        ) from None
     if done.returncode:
         lines = [line for line in without_secrets(done.stdout + done.stderr).splitlines() if line.strip()]
         raise InstallFailed(f"{failure}:\n" + "\n".join(lines[-15:]), remedy="the installer's own words are above")

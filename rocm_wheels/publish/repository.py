@@ -39,6 +39,16 @@ class RepositoryStore:
         """The files that the index lists for a project."""
         return tuple(file.filename for file in self.remote.index.files(project).values())
 
+    def warning(self, project: NormalizedName) -> str:
+        """What is risky about this index: passing questions on lets a public package of the same name in."""
+        elsewhere = self.remote.index.forwards_to(project)
+        if not elsewhere:
+            return ""
+        return (
+            f"{self.index_url} sends whoever asks for a name it does not know to {elsewhere}: "
+            "a package of the same name there would be installed; run the server with --disable-fallback"
+        )
+
     def sha256(self, dist: Dist) -> str | None:
         """The SHA-256 of the file of this name on the index, or None when it is not there."""
         file = self._find(dist)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from packaging.utils import NormalizedName
+from packaging.utils import NormalizedName, canonicalize_name
 
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
@@ -19,6 +19,7 @@ from rocm_wheels.publish.journal import journal_for
 from rocm_wheels.publish.repository import RepositoryStore, name_taken
 from rocm_wheels.publish.target import connect, parse_target, refuse_public, repository_url
 
+_NOBODYS_NAME = canonicalize_name("rocm-wheels-asks-for-nothing")
 Outcome = Literal["missing", "present", "published"]
 
 
@@ -31,6 +32,9 @@ class Store(Protocol):
 
     def filenames(self, project: NormalizedName) -> tuple[str, ...]:
         """Files that it lists for a project."""
+
+    def warning(self, project: NormalizedName) -> str:
+        """What the user should know about the target, or ""."""
 
     def sha256(self, dist: Dist) -> str | None:
         """Hash of the file of this name, or None."""
@@ -107,7 +111,7 @@ def publish(
         with console.step(f"verify {len(dists)} wheels"):
             verify([d.path for d in dists])
     store = _open_store(target, dists, settings, console)
-    warnings = check_closure(dists, store.filenames)
+    warnings = (*check_closure(dists, store.filenames), *filter(None, [store.warning(_NOBODYS_NAME)]))
     for warning in warnings:
         console.warn(warning)
     plan = tuple(_look_up(dist, store, console) for dist in dists)

@@ -53,6 +53,17 @@ class Index:
         expect_ok(response, address)
         return {file_key(f.filename): f for f in parse_page(response)}
 
+    def forwards_to(self, project: NormalizedName) -> str:
+        """The host that this index sends a reader to who asks for ``project``, "" when it answers itself.
+
+        pypiserver does so for names that it does not know, unless told ``--disable-fallback``.
+        """
+        address = f"{self.url}{project}/"
+        response = get(self.session, address, headers={"Accept": ACCEPT})
+        if not leaves_host(response, address):
+            return ""
+        return host(urljoin(response.url, response.headers["Location"]))
+
     def sha256(self, file: IndexedFile, advance: Callable[[int], None] = lambda _: None) -> str:
         """Download the file in pieces, keep nothing, return the SHA-256 of what came.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import time
@@ -23,6 +24,7 @@ from rocm_wheels.errors import (
     UploadTooLarge,
 )
 from rocm_wheels.publish import publish
+from rocm_wheels.publish.simple import Index, IndexedFile
 from tests.publish_servers import Fault, Server, faulty_proxy, free_port, pypiserver
 from tests.publish_wheels import make_wheel
 
@@ -227,16 +229,24 @@ def test_credentials_from_the_environment_are_used(
 def test_a_stale_page_that_names_a_missing_file_is_not_installable(
     server: Server, wheel: Path, settings: Settings, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rocm_wheels.publish.simple import Index, IndexedFile
-
     publish([wheel], server.url, settings=settings, console=console)
     real = Index.files
 
     def stale(self: Index, project: str) -> dict[str, IndexedFile]:
-        import dataclasses
-
         return {k: dataclasses.replace(f, url=f.url + ".gone") for k, f in real(self, project).items()}  # type: ignore[arg-type]
 
     monkeypatch.setattr(Index, "files", stale)
     with pytest.raises(ReadBackMismatch, match="has no file at"):
         publish([wheel], server.url, settings=settings, console=console, recheck=True)
+
+
+def test_an_index_that_forwards_to_another_is_not_believed_and_warned_about(
+    server: Server, tmp_path: Path, settings: Settings, console: Console
+) -> None:
+    make_wheel(server.files, files={"minitorch/__init__.py": b"theirs = True\n"})
+    ours = make_wheel(tmp_path / "dist")
+    with pypiserver(tmp_path / "forwarding", "--fallback-url", f"{server.url}simple/") as forwarding:
+        report = publish([ours], forwarding.url, settings=settings, console=console)
+        assert (forwarding.files / ours.name).read_bytes() == ours.read_bytes()
+    assert report.wheels[0].outcome == "published"
+    assert "--disable-fallback" in report.warnings[0]

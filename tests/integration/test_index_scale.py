@@ -1,0 +1,55 @@
+"""Sizes at which an index or an upload would hurt if it were done naively."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.console import Console
+from rocm_wheels.publish import update_index
+from tests.publish_servers import pypiserver
+from tests.publish_wheels import make_wheel
+
+pytestmark = pytest.mark.integration
+CONSOLE = Console(quiet=True)
+
+
+def test_one_new_file_among_ten_thousand_takes_less_than_a_second(tmp_path: Path) -> None:
+    model = make_wheel(tmp_path / "model", name="p", version="1")
+    out = tmp_path / "out"
+    out.mkdir()
+    for project in range(100):
+        for version in range(100):
+            shutil.copyfile(model, out / f"p{project}-{version}-py3-none-any.whl")
+    assert update_index(out, console=CONSOLE).total == 10_000
+    seconds = []
+    for number in range(3):  # the best of three: another process may hold the processor once
+        shutil.copyfile(model, out / f"p7-{100 + number}-py3-none-any.whl")
+        began = time.monotonic()
+        report = update_index(out, console=CONSOLE)
+        seconds.append(time.monotonic() - began)
+        assert report.projects == ("p7",) and report.total == 10_001 + number
+    assert min(seconds) < 1, seconds
+
+
+def test_a_big_wheel_is_uploaded_in_little_memory(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, files={f"minitorch/{n}": bytes(64 << 20) for n in range(4)})
+    code = (
+        "import sys; from pathlib import Path; from rocm_wheels.publish import publish; "
+        "from rocm_wheels.config import Settings; from rocm_wheels.console import Console; "
+        "r = publish([Path(sys.argv[1])], sys.argv[2], settings=Settings(cache_dir=sys.argv[3]), console=Console()); "
+        "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    with pypiserver(tmp_path / "server") as server:
+        command = [sys.executable, "-c", code, str(wheel), server.url, str(tmp_path / "cache")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert (server.files / wheel.name).stat().st_size == wheel.stat().st_size
+    used = int(done.stdout.split()[-1]) * 1024
+    assert wheel.stat().st_size > 256 << 20
+    assert used < 200 << 20, f"{used >> 20} MiB"
