@@ -66,7 +66,7 @@ def build(pythons: Sequence[str], settings: Settings, options: argparse.Namespac
         results = [plan.as_dict() for plan in plans]
         if not options.json:
             for fact in results:
-                print_table(("plan", ""), fact.items())
+                print_table(("plan", ""), [(k, " ".join(v) if isinstance(v, list) else v) for k, v in fact.items()])
             return
     else:
         built = run.build(plans, settings=settings, console=console, fresh=options.fresh)

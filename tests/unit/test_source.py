@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from rocm_wheels.config import Settings
+from rocm_wheels.console import Console
+from rocm_wheels.errors import PinMismatch, RocmWheelsError, SourceUnreachable, SubmoduleBroken
+from rocm_wheels.release import Archive, Release, Source, load_matrix
+from rocm_wheels.source import plan_checkout, prepare
+from rocm_wheels.source.git import rewrite
+
+CONSOLE = Console(quiet=True)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(cache_dir=str(tmp_path / "cache"))
+
+
+def release(source: Source) -> Release:
+    return dataclasses.replace(load_matrix().release("minitorch"), framework="demo", version="1", source=source)
+
+
+def lay(source: Source, dest: Path, settings: Settings, patches: Path | None = None) -> Path:
+    plan = plan_checkout(release(source), settings=settings, patches=patches or dest.parent / "none")
+    return prepare(plan, dest, settings=settings, console=CONSOLE).path
+
+
+def git(*words: str, cwd: Path) -> str:
+    environment = {
+        **os.environ,
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        **{f"GIT_{who}_{what}": "t@t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    }
+    command = ["git", "-c", "protocol.file.allow=always", *words]
+    return subprocess.run(command, cwd=cwd, env=environment, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def repository(path: Path, files: dict[str, str]) -> str:
+    path.mkdir()
+    git("init", "-q", "-b", "main", cwd=path)
+    return commit(path, files)
+
+
+def commit(path: Path, files: dict[str, str]) -> str:
+    for name, text in files.items():
+        (path / name).write_text(text)
+    git("add", "-A", cwd=path)
+    git("commit", "-q", "-m", "c", cwd=path)
+    return git("rev-parse", "HEAD", cwd=path)
+
+
+@pytest.fixture
+def superproject(tmp_path: Path) -> tuple[Path, str]:
+    repository(tmp_path / "sub", {"s.txt": "sub\n"})
+    repository(tmp_path / "super", {"a.txt": "one\n"})
+    git("submodule", "--quiet", "add", "../sub", "third_party/sub", cwd=tmp_path / "super")
+    return tmp_path / "super", commit(tmp_path / "super", {"a.txt": "two\n"})
+
+
+def git_source(url: object, commit_id: str) -> Source:
+    return Source(kind="git", url=str(url), commit=commit_id)
+
+
+def test_git_tree_is_laid_at_the_pin_with_its_submodules(
+    tmp_path: Path, superproject: tuple[Path, str], settings: Settings
+) -> None:
+    path, pin = superproject
+    commit(path, {"a.txt": "three\n"})
+    tree = lay(git_source(path, pin), tmp_path / "tree", settings)
+    assert (tree / "a.txt").read_text() == "two\n"
+    assert (tree / "third_party/sub/s.txt").read_text() == "sub\n"
+    assert not list(tree.rglob(".git"))
+
+
+def test_second_tree_needs_no_network(tmp_path: Path, superproject: tuple[Path, str], settings: Settings) -> None:
+    path, pin = superproject
+    lay(git_source(path, pin), tmp_path / "one", settings)
+    path.rename(tmp_path / "away")
+    (tmp_path / "sub").rename(tmp_path / "sub-away")
+    tree = lay(git_source(path, pin), tmp_path / "two", settings)
+    assert (tree / "third_party/sub/s.txt").is_file()
+
+
+def test_unknown_commit_is_a_pin_mismatch(tmp_path: Path, superproject: tuple[Path, str], settings: Settings) -> None:
+    with pytest.raises(PinMismatch, match="has no commit"):
+        lay(git_source(superproject[0], "0" * 40), tmp_path / "tree", settings)
+    assert not (tmp_path / "tree").exists()
+
+
+def test_unreachable_repository_names_the_mirror_setting(tmp_path: Path, settings: Settings) -> None:
+    with pytest.raises(SourceUnreachable, match="git_mirrors"):
+        lay(git_source(tmp_path / "nowhere", "1" * 40), tmp_path / "tree", settings)
+
+
+def test_submodule_commit_that_is_gone_is_named(
+    tmp_path: Path, superproject: tuple[Path, str], settings: Settings
+) -> None:
+    path, pin = superproject
+    sub = tmp_path / "sub"
+    git("checkout", "-q", "--orphan", "new", cwd=sub)
+    commit(sub, {"s.txt": "rewritten\n"})
+    git("branch", "-D", "main", cwd=sub)
+    git("reflog", "expire", "--expire=now", "--all", cwd=sub)
+    git("gc", "-q", "--prune=now", cwd=sub)
+    with pytest.raises(SubmoduleBroken, match="submodule third_party/sub"):
+        lay(git_source(path, pin), tmp_path / "tree", settings)
+
+
+def test_mirror_rewrite_serves_an_address_that_does_not_exist(
+    tmp_path: Path, superproject: tuple[Path, str], settings: Settings
+) -> None:
+    path, pin = superproject
+    mirrored = dataclasses.replace(settings, git_mirrors=f"https://example.invalid/=file://{tmp_path}/")
+    tree = lay(git_source("https://example.invalid/super", pin), tmp_path / "tree", mirrored)
+    assert (tree / "third_party/sub/s.txt").is_file()
+    del path
+
+
+def test_longest_mirror_rule_wins() -> None:
+    assert rewrite("https://h/a/b", "https://h/=/x/;https://h/a/=/y/") == "/y/b"
+    assert rewrite("https://h/a/b", "https://other/=/x/") == "https://h/a/b"
+
+
+def make_archive(path: Path, files: dict[str, str]) -> Archive:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            source = path.parent / "content"
+            source.write_text(text)
+            tar.add(source, name)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Archive(urls=(path.as_uri(),), sha256=digest)
+
+
+def test_archives_with_parts_make_one_tree(tmp_path: Path, settings: Settings) -> None:
+    main = make_archive(tmp_path / "main.tar.gz", {"demo-1/a.txt": "a", "demo-1/b/c.txt": "c"})
+    part = dataclasses.replace(make_archive(tmp_path / "part.tar.gz", {"fmt-9/f.h": "f"}), into="third_party/fmt")
+    tree = lay(Source(kind="archive", archives=(main, part)), tmp_path / "tree", settings)
+    found = {p.relative_to(tree).as_posix() for p in tree.rglob("*") if p.is_file()} - {".rocm-wheels/source.json"}
+    assert found == {"a.txt", "b/c.txt", "third_party/fmt/f.h"}
+
+
+def test_archive_with_other_content_is_refused_and_not_kept(tmp_path: Path, settings: Settings) -> None:
+    archive = make_archive(tmp_path / "main.tar.gz", {"demo-1/a.txt": "a"})
+    wrong = dataclasses.replace(archive, sha256="0" * 64)
+    with pytest.raises(PinMismatch, match="the release data pins"):
+        lay(Source(kind="archive", archives=(wrong,)), tmp_path / "tree", settings)
+    assert not [p for p in (tmp_path / "cache" / "archives").iterdir() if not p.name.endswith(".lock")]
+
+
+def test_archive_that_escapes_is_refused(tmp_path: Path, settings: Settings) -> None:
+    archive = make_archive(tmp_path / "evil.tar.gz", {"demo/../../evil.txt": "x"})
+    with pytest.raises(PinMismatch, match="cannot be unpacked"):
+        lay(Source(kind="archive", archives=(archive,)), tmp_path / "tree", settings)
+    assert not (tmp_path / "evil.txt").exists()
+
+
+def test_source_mirror_directory_comes_first(tmp_path: Path, settings: Settings) -> None:
+    archive = make_archive(tmp_path / "main.tar.gz", {"demo-1/a.txt": "a"})
+    elsewhere = dataclasses.replace(archive, urls=("https://example.invalid/main.tar.gz",))
+    mirrored = dataclasses.replace(settings, source_mirror=str(tmp_path))
+    tree = lay(Source(kind="archive", archives=(elsewhere,)), tmp_path / "tree", mirrored)
+    assert (tree / "a.txt").is_file()
+
+
+def test_no_address_answers_lists_them_all(tmp_path: Path, settings: Settings) -> None:
+    urls = (f"file://{tmp_path}/x.tar.gz", f"file://{tmp_path}/y.tar.gz")
+    with pytest.raises(SourceUnreachable, match=r"(?s)x\.tar\.gz.*y\.tar\.gz.*source_mirror"):
+        lay(Source(kind="archive", archives=(Archive(urls=urls, sha256="1" * 64),)), tmp_path / "tree", settings)
+
+
+def test_second_run_is_a_no_op_and_an_edited_patch_gives_a_fresh_tree(tmp_path: Path, settings: Settings) -> None:
+    archive = make_archive(tmp_path / "main.tar.gz", {"demo-1/a.txt": "a\n"})
+    source = Source(kind="archive", archives=(archive,))
+    folder = tmp_path / "patches" / "demo" / "1" / "base"
+    folder.mkdir(parents=True)
+    patch = folder / "0001-b.patch"
+    patch.write_text("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n")
+    tree = lay(source, tmp_path / "tree", settings, tmp_path / "patches")
+    (tree / "left").touch()
+    lay(source, tmp_path / "tree", settings, tmp_path / "patches")
+    assert (tree / "left").exists()
+    patch.write_text(patch.read_text().replace("+b", "+c"))
+    lay(source, tmp_path / "tree", settings, tmp_path / "patches")
+    assert not (tree / "left").exists()
+    assert (tree / "a.txt").read_text() == "c\n"
+
+
+def test_failed_series_leaves_no_tree(tmp_path: Path, settings: Settings) -> None:
+    archive = make_archive(tmp_path / "main.tar.gz", {"demo-1/a.txt": "a\n"})
+    folder = tmp_path / "patches" / "demo" / "1" / "base"
+    folder.mkdir(parents=True)
+    (folder / "0001-b.patch").write_text("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-x\n+b\n")
+    with pytest.raises(RocmWheelsError, match="0001-b"):
+        lay(Source(kind="archive", archives=(archive,)), tmp_path / "tree", settings, tmp_path / "patches")
+    assert not (tmp_path / "tree").exists()
+
+
+def test_directory_source_changes_its_fingerprint_with_its_content(settings: Settings) -> None:
+    plan = plan_checkout(load_matrix().release("minitorch"), settings=settings)
+    again = plan_checkout(load_matrix().release("minitorch"), settings=settings)
+    assert plan.fingerprint == again.fingerprint
+    other = plan_checkout(release(Source(kind="directory", path="tests/unit")), settings=settings)
+    assert other.fingerprint != plan.fingerprint
