@@ -78,14 +78,14 @@ class ContainerEngine(Engine):
         for key, value in sorted(env.items()):
             options += ["--env", f"{key}={value}" if _CLIENT_ENV.fullmatch(key) else key]
         client_env = os.environ | {key: value for key, value in env.items() if not _CLIENT_ENV.fullmatch(key)}
-        command = self._command("run", *options, image, "sh", "-c", SUPERVISOR, "sh", "-1", *argv)
+        command = self._command("run", *options, image, "/bin/sh", "-c", SUPERVISOR, "sh", "-1", *argv)
         head: list[str] = []
         process = Streamed(command, client_env)
         try:
             code = process.stream(after_start(head, on_line))
         except BaseException:
             process.close(patience=8)
-            self._query("rm", "--force", name, check=False)
+            self._remove(name)
             raise
         process.close(patience=8)
         if STARTED not in head and code:
@@ -98,7 +98,7 @@ class ContainerEngine(Engine):
         if code not in _START_FAILED:
             remedy = f"{self.name} itself was ended by a signal ({code}); run again"
         elif "executable file" in said and "not found" in said:
-            remedy = "the image has no `sh`, which every builder image needs"
+            remedy = "the image has no `/bin/sh`, which every builder image needs"
         return ContainerStartFailed(f"{self.name} could not start a container of {image}: {said}", remedy=remedy)
 
     def _user_options(self) -> tuple[str, ...]:
@@ -147,10 +147,11 @@ class ContainerEngine(Engine):
         finally:
             process.close(patience=5)
         if code:
-            raise ImageBuildFailed(
-                f"{self.name} could not build {tag} from {dockerfile}:\n{first_error(log.read_text('utf-8'))}",
-                remedy=f"the whole log is {log}; finished steps are kept, so run again after mending the cause",
-            )
+            cause = first_error(log.read_text("utf-8"))
+            remedy = f"the whole log is {log}; finished steps are kept, so run again after mending the cause"
+            if "buildx component is missing" in cause:
+                remedy = "sudo apt-get install docker-buildx (not in every release); or --engine podman"
+            raise ImageBuildFailed(f"{self.name} could not build {tag} from {dockerfile}:\n{cause}", remedy=remedy)
 
     def image_id(self, image: str) -> str | None:
         """The digest of a local image, None when there is none."""
@@ -263,7 +264,12 @@ class ContainerEngine(Engine):
                 continue
             if dead:
                 self._console.warn(f"removing container {container}: the process that started it is gone")
-                self._query("rm", "--force", container, check=False)
+                self._remove(container)
+
+    def _remove(self, container: str) -> None:
+        """End and remove a container at once, if it is still there."""
+        self._query("kill", container, check=False)  # podman's `rm --force` alone waits ten seconds for it to stop
+        self._query("rm", "--force", container, check=False)
 
 
 def _mount_options(mounts: Sequence[Mount]) -> list[str]:

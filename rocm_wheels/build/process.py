@@ -9,17 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 # Runs "$@" and ends with its exit code. Its first line, STARTED, tells "the command never ran" from the command's own
 # 125, 126 or 127. Standard input is a pipe that the parent holds open and never writes to: when the parent dies,
 # whatever the signal, `read` returns and everything goes. $1 is whom to signal: -1 in a container, where that is all
-# but the supervisor (PID 1), and "group" on a host.
+# but the supervisor (PID 1), and "group" on a host. Both outputs become one here: an engine that carries them apart
+# changes their order.
 STARTED = "rocm-wheels: started"
 SUPERVISOR = f"""
 exec 3<&0 </dev/null
 all=$1; shift
 [ "$all" = group ] && all=-$$
 echo '{STARTED}'
-"$@" 3<&- &
+"$@" 3<&- 2>&1 &
 child=$!
 trap 'kill -TERM "$child"; wait "$child"; exit 143' TERM INT
-(trap '' TERM; read -r _ <&3; kill -TERM -- "$all"; sleep 5; kill -KILL -- "$all") 2>/dev/null >&2 &
+(trap '' TERM; read -r _ <&3; kill -TERM "$all"; sleep 5; kill -KILL "$all") 2>/dev/null >&2 &
 watcher=$!
 wait "$child"
 code=$?

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,7 +33,8 @@ class Engine(ABC):
 
     def __enter__(self) -> Self:
         self._stack = ExitStack()
-        self._stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _terminate))
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handler
+            self._stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _terminate))
         return self
 
     def __exit__(self, *_: object) -> None:
