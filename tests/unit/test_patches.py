@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def tree(tmp_path: Path) -> Path:
     return folder
 
 
-def make_patch(tmp_path: Path, name: str, old: dict[str, str | bytes], new: dict[str, str | bytes]) -> Patch:
+def make_patch(tmp_path: Path, name: str, old: Mapping[str, str | bytes], new: Mapping[str, str | bytes]) -> Patch:
     """A patch between two directory contents, as git makes it."""
     folder = tmp_path / f"make-{name}"
     folder.mkdir()
