@@ -38,8 +38,7 @@ def make_library(
         text += _fatbin(folder / f"{stem}.fatbin", len(bundles))
     source.write_text(text + "\n")
     command += [str(source), *map(str, needs), "-Wl,--no-as-needed"]
-    if soname:
-        command.append(f"-Wl,-soname,{soname}")
+    command.append(f"-Wl,-soname,{soname or name}")  # without one a path would become the needed name
     if rpath is not None:
         command += [f"-Wl,-rpath,{rpath}", f"-Wl,--{'enable' if new_dtags else 'disable'}-new-dtags"]
     if versions:
