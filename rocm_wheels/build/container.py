@@ -7,11 +7,13 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from rocm_wheels.build.limits import Measure, load_measures
+from rocm_wheels.build.limits import Measure, load_measures, write_host_rootfs
 from rocm_wheels.build.owner import LABEL, Owner
 from rocm_wheels.build.process import STARTED, SUPERVISOR, Streamed
 from rocm_wheels.build.runner import Engine, Mount, after_start, check_devices, check_mounts
@@ -32,6 +34,7 @@ ENGINES = {"podman": (4, 0), "docker": (20, 10)}
 _CLIENT_ENV = re.compile(r"PATH|HOME|TMPDIR|LANG|LC_.*|LD_.*|XDG_.*|DOCKER_.*|CONTAINER.*|BUILDAH_.*|GO.*")
 _START_FAILED = (125, 126, 127)
 _QUERY_SECONDS = 120
+_HAS_NETWORK = "for i in /sys/class/net/*; do [ ${i##*/} = lo ] || exit 0; done; exit 1"
 
 
 class ContainerEngine(Engine):
@@ -44,7 +47,7 @@ class ContainerEngine(Engine):
         self._measures: tuple[Measure, ...] = ()
         self.version = self._checked_version()
         self.rootless = self._is_rootless()
-        self._measures = load_measures(name, self.version, cache, self._start_problem, self.import_base)
+        self._measures = load_measures(name, self.version, cache, self._probe)
         self._remove_leftovers()
 
     def describe(self) -> str:
@@ -246,11 +249,24 @@ class ContainerEngine(Engine):
         said = self._query("info", "--format", field).stdout
         return said.strip() == "true" if self.name == "podman" else "name=rootless" in said
 
-    def _start_problem(self, image: str, measures: Sequence[Measure]) -> str:
-        """What the engine says when it starts a container of ``image`` with ``measures``; "" when it works."""
-        self._measures = tuple(measures)
-        result = self._query("run", "--rm", "--pull=never", image, "sh", "-c", "exit 0", check=False)
-        return "" if result.returncode == 0 else _last_line(result.stderr) or f"exit code {result.returncode}"
+    @contextmanager
+    def _probe(self) -> Iterator[Callable[[Sequence[Measure]], str]]:
+        """See :data:`rocm_wheels.build.limits.Probe`: the image is made of this machine's `sh` and removed again."""
+        image = f"localhost/rocm-wheels/probe:{os.getpid()}"
+        with tempfile.TemporaryDirectory() as folder:
+            tar = Path(folder) / "probe.tar"
+            write_host_rootfs(tar)
+            self.import_base(tar, image)
+
+        def problem(measures: Sequence[Measure]) -> str:
+            self._measures = tuple(measures)
+            result = self._query("run", "--rm", "--pull=never", image, "sh", "-c", _HAS_NETWORK, check=False)
+            return "" if result.returncode == 0 else _last_line(result.stderr) or "containers get no network"
+
+        try:
+            yield problem
+        finally:
+            self.remove_image(image)
 
     def _remove_leftovers(self) -> None:
         """Remove containers whose owner died without doing so."""

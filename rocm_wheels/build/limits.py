@@ -15,14 +15,12 @@ import resource
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.errors import EngineBroken
-
-PROBE_IMAGE = "localhost/rocm-wheels/probe:1"
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,10 @@ class Measure:
     name: str
     engine: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+
+
+# Yields a function that starts a container with the measures given and returns what the engine said, "" if it worked.
+Probe = Callable[[], AbstractContextManager[Callable[[Sequence[Measure]], str]]]
 
 
 def measures(engine: str) -> tuple[Measure, ...]:
@@ -54,10 +56,7 @@ def _ulimits() -> tuple[str, ...]:
 
 
 def needed(available: Sequence[Measure], fails: Callable[[Sequence[Measure]], str]) -> tuple[tuple[Measure, ...], str]:
-    """The smallest part of ``available`` with which ``fails`` returns "", and the error when not even all do.
-
-    ``fails`` starts a container with the measures given and returns what the engine said, "" when it worked.
-    """
+    """The smallest part of ``available`` with which ``fails`` gives "", and the error when not even all do."""
     if not fails(()):
         return (), ""
     if error := fails(available):
@@ -70,17 +69,10 @@ def needed(available: Sequence[Measure], fails: Callable[[Sequence[Measure]], st
     return tuple(kept), ""
 
 
-def load_measures(
-    engine: str,
-    version: str,
-    cache: Path,
-    problem: Callable[[str, Sequence[Measure]], str],
-    import_base: Callable[[Path, str], None],
-) -> tuple[Measure, ...]:
+def load_measures(engine: str, version: str, cache: Path, probe: Probe) -> tuple[Measure, ...]:
     """The measures that ``engine`` needs here, from the last probe under ``cache`` or from a new one.
 
-    ``problem`` starts a container of an image with some measures and returns what the engine said, "" when it worked;
-    ``import_base`` makes an image of a tar. Raises :class:`EngineBroken` when no container starts whatever is done.
+    Raises :class:`EngineBroken` when no container starts whatever is done.
     """
     available = measures(engine)
     memory = cache / "engine" / f"{engine}.json"
@@ -91,11 +83,8 @@ def load_measures(
             return tuple(measure for measure in available if measure.name in known["needed"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # no probe yet, or a file that something else damaged: probe again
-    with tempfile.TemporaryDirectory() as folder:
-        tar = Path(folder) / "probe.tar"
-        write_host_rootfs(tar)
-        import_base(tar, PROBE_IMAGE)
-    found, error = needed(available, lambda some: problem(PROBE_IMAGE, some))
+    with probe() as fails:
+        found, error = needed(available, fails)
     if error:
         raise EngineBroken(
             f"{engine} starts no container here, also not with {', '.join(m.name for m in available)}: {error}",

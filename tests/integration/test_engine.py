@@ -17,7 +17,7 @@ import pytest
 
 from rocm_wheels import config
 from rocm_wheels.build.engine import ContainerEngine, HostEngine, Mount, find_engine
-from rocm_wheels.build.limits import PROBE_IMAGE, write_host_rootfs
+from rocm_wheels.build.limits import write_host_rootfs
 from rocm_wheels.build.owner import LABEL, Owner
 from rocm_wheels.console import Console
 from rocm_wheels.errors import ContainerStartFailed, DeviceMissing, ImageBuildFailed, PackagesMissing
@@ -82,7 +82,6 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         found.import_base(tar, IMAGE)
         yield found
         found.remove_image(IMAGE)
-        found.remove_image(PROBE_IMAGE)
 
 
 @pytest.fixture
