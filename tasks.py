@@ -121,29 +121,33 @@ def repair(
         "profile": "torch, torch-dependant, tensorflow, jax, rocm-base or any; default: by name",
         "python": "interpreter to install and load it with (repeatable)",
         "allow": "check whose findings do not count as errors (repeatable)",
-        "explain": "explain a check instead",
         **JSON,
     },
 )
 def verify(
     _: Context,
-    wheel: str = "",
+    wheel: str,
     arch: str = "",
     profile: str = "",
     python: list[str] | None = None,
     allow: list[str] | None = None,
-    explain: str = "",
     json: bool = False,
 ) -> None:
     """Judge wheels; exit code 80 on errors. Example: invoke verify dist/fat --arch gfx1030 --python python3.13"""
     from rocm_wheels import pipeline
 
     with exit_codes(as_json=json):
-        if explain:
-            pipeline.explain_check(explain)
-        else:
-            options = pipeline.verify_options(arch, profile, python or (), allow or ())
-            pipeline.verify(wheel, options, as_json=json)
+        options = pipeline.verify_options(arch, profile, python or (), allow or ())
+        pipeline.verify(wheel, options, as_json=json)
+
+
+@task(help={"check": "id of a check, as verify prints it"})
+def explain(_: Context, check: str) -> None:
+    """Say what a check of verify looks at, why, and what mends it. Example: invoke explain exec-stack"""
+    from rocm_wheels import pipeline
+
+    with exit_codes():
+        pipeline.explain_check(check)
 
 
 @task(help={"wheel": "wheel, directory or quoted pattern", "to": "address, dir:PATH, or name in .pypirc", **JSON})

@@ -185,7 +185,7 @@ def _refuse(report: Report) -> None:
         raise WheelRejected(
             f"{sum(w.worst is Severity.ERROR for w in report.wheels)} of {len(report.wheels)} wheels have errors: "
             f"{', '.join(sorted(bad))}",
-            remedy="invoke verify --explain ID says why and what mends it",
+            remedy="invoke explain ID says why and what mends it",
         )
 
 

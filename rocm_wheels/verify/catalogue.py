@@ -1,4 +1,4 @@
-"""All checks, one entry each; `invoke verify --explain ID` prints an entry and docs/verify.md lists them."""
+"""All checks, one entry each; `invoke explain ID` prints an entry and docs/verify.md lists them."""
 
 from __future__ import annotations
 
