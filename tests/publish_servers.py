@@ -70,14 +70,14 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @contextlib.contextmanager
-def pypiserver(folder: Path, *options: str, port: int = 0) -> Iterator[Server]:
+def pypiserver(folder: Path, *options: str, port: int = 0, engine: str = "waitress") -> Iterator[Server]:
     """pypiserver with its files in ``folder/files``, open to all; ``options`` in the place of --disable-fallback."""
     files = folder / "files"
     files.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     url = f"http://127.0.0.1:{port}/"
     command = [sys.executable, "-m", "pypiserver", "run", "-v", "-a", ".", "-P", ".", "-i", "127.0.0.1"]
-    command += ["-p", str(port), *(options or ["--disable-fallback"]), str(files)]
+    command += ["-p", str(port), "--server", engine, *(options or ["--disable-fallback"]), str(files)]
     with running(command, url, folder / "pypiserver.log"):
         yield Server(url, files, port)
 

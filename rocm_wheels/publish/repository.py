@@ -123,6 +123,21 @@ class RepositoryStore:
                 f"{self.index_url} stored {dist.filename} with sha256 {found}, sent was {sha256}",
                 remedy="check the disk of the server, remove the file there, publish again",
             )
+        return self.settle(dist, sha256, found) is not None
+
+    def settle(self, dist: Dist, sha256: str, found: str) -> str | None:
+        """Decide over other bytes under the name: a server may still be writing what a killed run sent to it.
+
+        Returns the expected hash or None once the server shows that; raises when the other bytes stay as they are.
+        """
+        for attempt in range(1, ATTEMPTS):
+            back_off(attempt)
+            now = self.sha256(dist)
+            if now in (None, sha256):
+                return now
+            if now == found:
+                break
+            found = str(now)
         self._refuse_half_written(dist)
         raise name_taken(dist, sha256, found, self.index_url)
 
@@ -133,7 +148,8 @@ class RepositoryStore:
         if kept is not None and kept < dist.size:
             raise ReadBackMismatch(
                 f"{self.index_url} kept {kept} of {dist.size} bytes of {dist.filename} from an upload that failed",
-                remedy="free space on the server if it is full, remove the file there, then run the same command again",
+                remedy="free space on the server if it is full, remove the file there, then run the same command again "
+                "(pypiserver keeps whole uploads only when run with --server waitress)",
             )
 
     def _find(self, dist: Dist) -> IndexedFile | None:

@@ -16,7 +16,7 @@ from rocm_wheels.publish.closure import check_closure
 from rocm_wheels.publish.directory import DirectoryStore
 from rocm_wheels.publish.dist import Dist, in_dependency_order, open_dist, sha256_of
 from rocm_wheels.publish.journal import journal_for
-from rocm_wheels.publish.repository import RepositoryStore, name_taken
+from rocm_wheels.publish.repository import RepositoryStore
 from rocm_wheels.publish.target import connect, parse_target, refuse_public, repository_url
 
 _NOBODYS_NAME = canonicalize_name("rocm-wheels-asks-for-nothing")
@@ -38,6 +38,9 @@ class Store(Protocol):
 
     def sha256(self, dist: Dist) -> str | None:
         """Hash of the file of this name, or None."""
+
+    def settle(self, dist: Dist, sha256: str, found: str) -> str | None:
+        """Called when ``found`` is not ``sha256``: raise, or return what is there after all."""
 
     def put(self, dist: Dist, sha256: str) -> None:
         """Store a wheel that is missing."""
@@ -146,7 +149,7 @@ def _look_up(dist: Dist, store: Store, console: Console) -> Published:
         sha256 = sha256_of(dist.path, advance)
     found = store.sha256(dist)
     if found not in (None, sha256):
-        raise name_taken(dist, sha256, str(found), store.index_url)
+        found = store.settle(dist, sha256, str(found))
     return Published(dist.filename, dist.requirement, sha256, dist.size, "missing" if found is None else "present")
 
 

@@ -86,6 +86,19 @@ def test_a_killed_server_ends_in_a_message_and_its_successor_gets_the_rest(wheel
         assert {p.name: sha256(p) for p in again.files.iterdir()} == {p.name: sha256(p) for p in wheels}
 
 
+def test_half_an_upload_that_a_server_kept_is_named_and_the_rerun_finishes_without_it(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "dist", files={"minitorch/data": bytes(3 << 20)})
+    settings = Settings(cache_dir=str(tmp_path / "cache"))
+    # pypiserver over wsgiref stores what has come when a connection breaks, and lists it like a whole file.
+    with pypiserver(tmp_path / "server", engine="wsgiref") as server:
+        (server.files / wheel.name).write_bytes(wheel.read_bytes()[: 1 << 20])
+        with pytest.raises(ReadBackMismatch, match="kept 1048576 of ") as caught:
+            publish([wheel], server.url, settings=settings, console=Console())
+        assert "--server waitress" in caught.value.remedy
+        (server.files / wheel.name).unlink()
+        assert publish([wheel], server.url, settings=settings, console=Console()).wheels[0].outcome == "published"
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A server folder with room for 1 MiB."""
