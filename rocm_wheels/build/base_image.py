@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from rocm_wheels.build.container import ContainerEngine, first_error
-from rocm_wheels.build.process import Streamed
+from rocm_wheels.build.process import Streamed, reaped
 from rocm_wheels.build.setup import ensure_packages
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
@@ -49,7 +49,7 @@ def bootstrap_command(image: Image, tar: Path, settings: Settings) -> list[str]:
 
 def _bootstrap(image: Image, tar: Path, settings: Settings, refusal: str) -> None:
     lines: list[str] = []
-    process = Streamed(bootstrap_command(image, tar, settings), os.environ | {"LC_ALL": "C.UTF-8"})
+    process = Streamed(reaped(bootstrap_command(image, tar, settings)), os.environ | {"LC_ALL": "C.UTF-8"})
     try:
         code = process.stream(lines.append)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections import deque
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from rocm_wheels.build.limits import Measure, load_measures, write_host_rootfs
 from rocm_wheels.build.owner import LABEL, Owner
-from rocm_wheels.build.process import STARTED, SUPERVISOR, Streamed
+from rocm_wheels.build.process import STARTED, SUPERVISOR, Streamed, reaped
 from rocm_wheels.build.runner import Engine, Mount, after_start, check_devices, check_mounts
 from rocm_wheels.console import Console
 from rocm_wheels.errors import (
@@ -81,7 +80,7 @@ class ContainerEngine(Engine):
         for key, value in sorted(env.items()):
             options += ["--env", f"{key}={value}" if _CLIENT_ENV.fullmatch(key) else key]
         client_env = os.environ | {key: value for key, value in env.items() if not _CLIENT_ENV.fullmatch(key)}
-        command = self._command("run", *options, image, "/bin/sh", "-c", SUPERVISOR, "sh", "-1", *argv)
+        command = self._command("run", *options, image, "/bin/sh", "-c", SUPERVISOR, "sh", *argv)
         head: list[str] = []
         process = Streamed(command, client_env)
         try:
@@ -135,7 +134,7 @@ class ContainerEngine(Engine):
             options += ["--label", f"{key}={value}"]
         for key, path in sorted((secrets or {}).items()):
             options += ["--secret", f"id={key},src={path}"]
-        command = [*_die_with_parent(), *self._command("build", *options, str(dockerfile.parent))]
+        command = reaped(self._command("build", *options, str(dockerfile.parent)))
         log.parent.mkdir(parents=True, exist_ok=True)
         process = Streamed(command, os.environ | {"DOCKER_BUILDKIT": "1"})
         try:
@@ -294,11 +293,6 @@ def _mount_options(mounts: Sequence[Mount]) -> list[str]:
         read_only = ",readonly" if mount.read_only else ""
         options += ["--mount", f"type=bind,source={mount.host},target={mount.container}{read_only}"]
     return options
-
-
-def _die_with_parent() -> list[str]:
-    """A prefix that has the kernel end a build's client with this process (util-linux's setpriv, when it is there)."""
-    return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
 
 
 def _last_line(text: str) -> str:

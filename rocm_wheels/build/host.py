@@ -9,8 +9,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 
-from rocm_wheels.build.process import SUPERVISOR, Streamed
-from rocm_wheels.build.runner import Engine, Mount, after_start, check_devices, check_mounts
+from rocm_wheels.build.process import Streamed, reaped
+from rocm_wheels.build.runner import Engine, Mount, check_devices, check_mounts
 from rocm_wheels.console import Console
 from rocm_wheels.errors import HostToolMissing
 
@@ -48,10 +48,9 @@ class HostEngine(Engine):
         path = os.pathsep.join(filter(None, (wanted.get("PATH", ""), os.environ.get("PATH", ""))))
         with tempfile.TemporaryDirectory(prefix="rocm-wheels-home-") as home:
             full = {"HOME": home, **clean, **wanted, "PATH": path}
-            command = ["sh", "-c", SUPERVISOR, "sh", "group", *on_host]
-            process = Streamed(command, full, self._on_host(workdir, mounts))
+            process = Streamed(reaped(on_host), full, self._on_host(workdir, mounts))
             try:
-                return process.stream(after_start([], on_line))
+                return process.stream(on_line)
             finally:
                 process.close(patience=8)
 

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-# Runs "$@" and ends with its exit code. Its first line, STARTED, tells "the command never ran" from the command's own
-# 125, 126 or 127. Standard input is a pipe that the parent holds open and never writes to: when the parent dies,
-# whatever the signal, `read` returns and everything goes. $1 is whom to signal: -1 in a container, where that is all
-# but the supervisor (PID 1), and "group" on a host. Both outputs become one here: an engine that carries them apart
-# changes their order.
+# PID 1 of a container: runs "$@" and ends with its exit code. Its first line, STARTED, tells "the command never ran"
+# from the command's own 125, 126 or 127. Standard input is a pipe that the parent holds open and never writes to: when
+# the parent dies, whatever the signal, `read` returns and everything goes (-1 is all but PID 1). Both outputs become
+# one here, since an engine that carries them apart changes their order.
 STARTED = "rocm-wheels: started"
 SUPERVISOR = f"""
 exec 3<&0 </dev/null
-all=$1; shift
-[ "$all" = group ] && all=-$$
 echo '{STARTED}'
 "$@" 3<&- 2>&1 &
 child=$!
 trap 'kill -TERM "$child"; wait "$child"; exit 143' TERM INT
-(trap '' TERM; read -r _ <&3; kill -TERM "$all"; sleep 5; kill -KILL "$all") 2>/dev/null >&2 &
-watcher=$!
+(read -r _ <&3; kill -TERM -1; sleep 5; kill -KILL -1) 2>/dev/null >&2 &
 wait "$child"
-code=$?
-kill -KILL "$watcher" 2>/dev/null
-exit "$code"
 """
+
+
+def reaped(argv: Sequence[str]) -> list[str]:
+    """The argv that runs ``argv`` on this machine so that its process tree ends with us (see reaper.py)."""
+    return [sys.executable, str(Path(__file__).with_name("reaper.py")), *argv]
 
 
 class Streamed:

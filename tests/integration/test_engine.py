@@ -27,12 +27,16 @@ pytestmark = pytest.mark.integration
 IMAGE = "localhost/rocm-wheels/test-commands:1"
 PARENT = """
 import sys
+from pathlib import Path
 from rocm_wheels import config
 from rocm_wheels.build.engine import find_engine
 from rocm_wheels.console import Console
-name, cache, image = sys.argv[1:]
+name, cache, image, dockerfile = sys.argv[1:]
+show = lambda line: print(line, flush=True)
 with find_engine(name, console=Console(), settings=config.load({"cache_dir": cache})) as engine:
-    sys.exit(engine.run(image, ["sh", "-c", "echo running; sleep 300 & wait"], on_line=lambda s: print(s, flush=True)))
+    if dockerfile:
+        engine.build(Path(dockerfile), "localhost/rocm-wheels/test-never:1", log=Path(cache, "log"), on_line=show)
+    sys.exit(engine.run(image, ["sh", "-c", "echo running; sleep 300 & wait"], on_line=show))
 """
 
 
@@ -245,6 +249,16 @@ def test_a_failing_build_step_shows_its_error(builder: ContainerEngine, tmp_path
     assert str(tmp_path / "log") in caught.value.remedy
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_build_step_ends_with_its_parent(builder: ContainerEngine, tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN echo running; sleep 300\n")
+    parent = _parent(builder.name, tmp_path, tmp_path / "Dockerfile")
+    tree = psutil.Process(parent.pid).children(recursive=True)
+    parent.send_signal(number)
+    parent.wait(20)
+    assert _eventually(lambda: not any(_alive(process) for process in tree), 15)
+
+
 def test_the_storage_is_a_directory(engine: ContainerEngine) -> None:
     assert engine.storage.is_dir()
 
@@ -274,19 +288,26 @@ def test_on_the_host_the_command_ends_with_its_killed_parent(tmp_path: Path) -> 
     assert commands
     parent.kill()
     parent.wait(10)
-    assert _eventually(lambda: not any(command.is_running() for command in commands), 10)
+    assert _eventually(lambda: not any(_alive(command) for command in commands), 10)
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 
-def _parent(name: str, tmp_path: Path) -> subprocess.Popen[str]:
-    """A process that runs `sleep 300` by the engine, returned when the command is running."""
-    command = [sys.executable, "-c", PARENT, name, str(tmp_path), IMAGE]
+def _parent(name: str, tmp_path: Path, dockerfile: Path | str = "") -> subprocess.Popen[str]:
+    """A process that runs `sleep 300` by the engine, or in a step of ``dockerfile``, returned when that is running."""
+    command = [sys.executable, "-c", PARENT, name, str(tmp_path), IMAGE, str(dockerfile)]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert parent.stdout is not None
-    assert parent.stdout.readline() == "running\n"
+    assert any(line == "running\n" for line in parent.stdout)
     return parent
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _containers(engine: ContainerEngine, pid: int, *options: str) -> list[str]:
