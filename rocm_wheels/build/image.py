@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def ensure_image(image: Image, *, engine: Engine, settings: Settings, console: C
     return ImageRef(tag, engine.image_id(tag) or "")
 
 
-def prune_images(images: Iterable[Image], *, engine: ContainerEngine, console: Console) -> tuple[str, ...]:
+def prune_images(images: Sequence[Image], *, engine: ContainerEngine, console: Console) -> tuple[str, ...]:
     """Remove the images of this project whose inputs have changed since; return their tags."""
     current = {image_tag(image) for image in images}
     removed = []
