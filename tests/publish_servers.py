@@ -70,8 +70,11 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @contextlib.contextmanager
-def pypiserver(folder: Path, *options: str, port: int = 0, engine: str = "waitress") -> Iterator[Server]:
-    """pypiserver with its files in ``folder/files``, open to all; ``options`` in the place of --disable-fallback."""
+def pypiserver(folder: Path, *options: str, port: int = 0, engine: str = "auto") -> Iterator[Server]:
+    """pypiserver with its files in ``folder/files``, open to all; ``options`` in the place of --disable-fallback.
+
+    ``auto`` is waitress, which the test group installs.
+    """
     files = folder / "files"
     files.mkdir(parents=True, exist_ok=True)
     port = port or free_port()

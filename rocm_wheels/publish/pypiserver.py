@@ -27,6 +27,7 @@ def running_pypiserver(storage: Path) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "pypiserver", "run", "-i", "127.0.0.1", "-p", str(port), "-a", ".", "-P", "."]
+    command.append("--disable-fallback")  # or it would answer for names that it does not have
     url = f"http://127.0.0.1:{port}/"
     with (storage.parent / f".{storage.name}.log").open("wb") as log:
         server = subprocess.Popen([*command, str(storage)], stdout=log, stderr=log)

@@ -149,7 +149,7 @@ class RepositoryStore:
             raise ReadBackMismatch(
                 f"{self.index_url} kept {kept} of {dist.size} bytes of {dist.filename} from an upload that failed",
                 remedy="free space on the server if it is full, remove the file there, then run the same command again "
-                "(pypiserver keeps whole uploads only when run with --server waitress)",
+                "(pypiserver keeps only whole uploads once waitress is installed beside it)",
             )
 
     def _find(self, dist: Dist) -> IndexedFile | None:
