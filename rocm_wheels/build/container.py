@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rocm_wheels.build.limits import Measure, load_measures, write_host_rootfs
+from rocm_wheels.build.limits import HOST_NETWORK, Measure, load_measures, write_host_rootfs
 from rocm_wheels.build.owner import LABEL, Owner
 from rocm_wheels.build.process import STARTED, SUPERVISOR, Streamed, reaped
 from rocm_wheels.build.runner import Engine, Mount, after_start, check_devices, check_mounts
@@ -65,6 +65,7 @@ class ContainerEngine(Engine):
         env: Mapping[str, str] | None = None,
         workdir: str = "/",
         devices: Sequence[str] = (),
+        host_network: bool = False,
         on_line: Callable[[str], None],
     ) -> int:
         """See :meth:`Engine.run`."""
@@ -75,6 +76,7 @@ class ContainerEngine(Engine):
             *("--rm", "--pull=never", "--interactive", "--name", name, "--label", f"{LABEL}={Owner.current()}"),
             *("--workdir", workdir, *self._user_options(), *_mount_options(mounts)),
             *(f"--device={device}" for device in devices),
+            *(HOST_NETWORK if host_network and not self._always_on_host_network else ()),
         ]
         env = {"HOME": "/tmp", "USER": "builder", "LOGNAME": "builder"} | dict(env or {})
         for key, value in sorted(env.items()):
@@ -93,6 +95,10 @@ class ContainerEngine(Engine):
         if STARTED not in head and code:
             raise self._start_failure(image, code, head)
         return code
+
+    @property
+    def _always_on_host_network(self) -> bool:
+        return any(measure.command == HOST_NETWORK for measure in self._measures)  # podman refuses the option twice
 
     def _start_failure(self, image: str, code: int, output: Sequence[str]) -> RocmWheelsError:
         said = " ".join(line for line in output if line.strip()) or f"exit code {code}"

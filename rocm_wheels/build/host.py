@@ -37,6 +37,7 @@ class HostEngine(Engine):
         env: Mapping[str, str] | None = None,
         workdir: str = "/",
         devices: Sequence[str] = (),
+        host_network: bool = False,
         on_line: Callable[[str], None],
     ) -> int:
         """See :meth:`Engine.run`; ``image`` is this machine, paths of the container become its own."""

@@ -22,6 +22,8 @@ from pathlib import Path
 
 from rocm_wheels.errors import EngineBroken
 
+HOST_NETWORK = ("--network", "host")
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -39,7 +41,7 @@ Probe = Callable[[], AbstractContextManager[Callable[[Sequence[Measure]], str]]]
 
 def measures(engine: str) -> tuple[Measure, ...]:
     """The measures that could help ``engine`` (``docker`` or ``podman``) here."""
-    found = [Measure("host-network", command=("--network", "host")), Measure("ulimits", command=_ulimits())]
+    found = [Measure("host-network", command=HOST_NETWORK), Measure("ulimits", command=_ulimits())]
     if engine == "podman" and shutil.which("runc"):
         found.append(Measure("runc", engine=("--runtime", "runc")))
     return tuple(found)

@@ -50,11 +50,13 @@ class Engine(ABC):
         env: Mapping[str, str] | None = None,
         workdir: str = "/",
         devices: Sequence[str] = (),
+        host_network: bool = False,
         on_line: Callable[[str], None],
     ) -> int:
         """Run ``argv`` in ``image`` as the caller and return its exit code, 128 + n when signal n killed it.
 
-        Output goes line by line to ``on_line``. ``env`` is all that the command gets besides the image's own. Files
+        ``host_network`` lets the command reach servers on this machine's loopback. Output goes line by line to
+        ``on_line``. ``env`` is all that the command gets besides the image's own. Files
         that it makes under ``mounts`` belong to the caller. Raises :class:`ContainerStartFailed` or
         :class:`DeviceMissing` when the command was never started.
         """

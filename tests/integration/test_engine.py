@@ -17,7 +17,7 @@ import pytest
 
 from rocm_wheels import config
 from rocm_wheels.build.engine import ContainerEngine, HostEngine, Mount, find_engine
-from rocm_wheels.build.limits import write_host_rootfs
+from rocm_wheels.build.limits import HOST_NETWORK, Measure, write_host_rootfs
 from rocm_wheels.build.owner import LABEL, Owner
 from rocm_wheels.console import Console
 from rocm_wheels.errors import ContainerStartFailed, DeviceMissing, ImageBuildFailed, PackagesMissing
@@ -140,6 +140,16 @@ def test_environment_reaches_the_command_and_not_argv(engine: ContainerEngine) -
     assert code == 0
     assert argv
     assert not any("hidden-word" in word for word in argv)
+
+
+@pytest.mark.parametrize("measures", [(), (Measure("host-network", command=HOST_NETWORK),)])
+def test_a_command_can_reach_servers_of_this_machine(
+    engine: ContainerEngine, measures: tuple[Measure, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = tuple(measure for measure in engine._measures if measure.command != HOST_NETWORK)
+    monkeypatch.setattr(engine, "_measures", others + measures)
+    here = [f"/sys/class/net/{path.name}" for path in sorted(Path("/sys/class/net").iterdir())]
+    assert run(engine, "echo /sys/class/net/*", host_network=True) == (0, [" ".join(here)])
 
 
 def test_path_is_set_inside_without_changing_the_clients_own(engine: ContainerEngine) -> None:
