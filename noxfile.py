@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import sys
 
 import nox
@@ -12,6 +13,9 @@ from rocm_wheels.release import load_matrix
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "tests"]
+
+for _chatty in ("urllib3", "keyring"):  # nox lets every library log to the terminal
+    logging.getLogger(_chatty).setLevel(logging.WARNING)
 
 PYTHONS = sorted({p for r in load_matrix().releases for p in r.pythons}, key=lambda p: int(p[2:].rstrip("t")))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -246,6 +247,8 @@ class Job:
             mounts=(Mount(self.dist, "/dist"), Mount(PROJECT_ROOT, commands.PROJECT, read_only=True)),
             env={**commands.task_environment(), "HOME": "/tmp"},
             workdir="/dist",
+            host_network=True,
+            may_mount=True,
             on_line=lines.append,
         )
         if code:
@@ -305,9 +308,19 @@ def _wheel_for(folder: Path, plan: BuildPlan) -> Path:
     return next(w for w in find_wheels(str(folder)) if f"-{tag}-" in w.name)
 
 
+def _host_python(version: str) -> str | None:
+    """The path of a Python of this version that runs here; a name on PATH may be a shim that leads nowhere."""
+    command = [f"python{version}", "-c", "import sys; print(sys.executable)"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
 def _install_somewhere(index_url: str, requirement: str, wheel: Path, tool: Tool, job: Job) -> str:
     """Install on this machine if it has the Python and may take the wheel, else in the image; says where and why."""
-    python = shutil.which(f"python{job.plan.python}")
+    python = _host_python(job.plan.python)
     reason = why_not_installable(wheel, python) if python else f"no python{job.plan.python} here"
     if python and reason is None:
         install_from(index_url, requirement, python, tool)

@@ -36,6 +36,10 @@ _QUERY_SECONDS = 120
 _HAS_NETWORK = "for i in /sys/class/net/*; do [ ${i##*/} = lo ] || exit 0; done; exit 1"
 
 
+# A mount namespace inside the container; AppArmor's default profile would forbid its mounts.
+_MAY_MOUNT = ("--cap-add", "SYS_ADMIN", "--security-opt", "apparmor=unconfined")
+
+
 class ContainerEngine(Engine):
     """docker or podman by its command line."""
 
@@ -66,6 +70,7 @@ class ContainerEngine(Engine):
         workdir: str = "/",
         devices: Sequence[str] = (),
         host_network: bool = False,
+        may_mount: bool = False,
         on_line: Callable[[str], None],
     ) -> int:
         """See :meth:`Engine.run`."""
@@ -77,6 +82,7 @@ class ContainerEngine(Engine):
             *("--workdir", workdir, *self._user_options(), *_mount_options(mounts)),
             *(f"--device={device}" for device in devices),
             *(HOST_NETWORK if host_network and not self._always_on_host_network else ()),
+            *(_MAY_MOUNT if may_mount else ()),
         ]
         env = {"HOME": "/tmp", "USER": "builder", "LOGNAME": "builder"} | dict(env or {})
         for key, value in sorted(env.items()):

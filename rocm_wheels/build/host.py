@@ -38,6 +38,7 @@ class HostEngine(Engine):
         workdir: str = "/",
         devices: Sequence[str] = (),
         host_network: bool = False,
+        may_mount: bool = False,
         on_line: Callable[[str], None],
     ) -> int:
         """See :meth:`Engine.run`; ``image`` is this machine, paths of the container become its own."""

@@ -51,13 +51,14 @@ class Engine(ABC):
         workdir: str = "/",
         devices: Sequence[str] = (),
         host_network: bool = False,
+        may_mount: bool = False,
         on_line: Callable[[str], None],
     ) -> int:
         """Run ``argv`` in ``image`` as the caller and return its exit code, 128 + n when signal n killed it.
 
-        ``host_network`` lets the command reach servers on this machine's loopback. Output goes line by line to
-        ``on_line``. ``env`` is all that the command gets besides the image's own. Files
-        that it makes under ``mounts`` belong to the caller. Raises :class:`ContainerStartFailed` or
+        ``host_network`` lets the command reach servers on this machine's loopback, ``may_mount`` make a mount
+        namespace of its own where it is root. Output goes line by line to ``on_line``. ``env`` is all that the command
+        gets besides the image's own. Files that it makes under ``mounts`` belong to the caller. Raises :class:`ContainerStartFailed` or
         :class:`DeviceMissing` when the command was never started.
         """
 

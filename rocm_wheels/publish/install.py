@@ -96,12 +96,14 @@ def why_not_installable(wheel: Path, python: str) -> str | None:
     """Why pip of ``python`` refuses this wheel on this machine, or None when it takes it.
 
     Compares the wheel's tags with those that ``packaging`` finds inside that interpreter, and ``Requires-Python`` with
-    its version. ``python`` is a path or a name on PATH.
-
-    Raises :class:`InstallFailed` when the interpreter does not run.
+    its version. ``python`` is a path or a name on PATH; one that does not run (a pyenv shim without a version behind
+    it) is a reason too.
     """
     library = str(Path(packaging.__file__).parent.parent)
-    facts = json.loads(_run([python, "-c", _PROBE, library], f"{python} cannot say which wheels it takes"))
+    try:
+        facts = json.loads(_run([python, "-c", _PROBE, library], f"{python} does not run"))
+    except InstallFailed as error:
+        return " ".join(error.message.split())
     dist = open_dist(wheel)
     supported = frozenset(tag for text in facts["tags"] for tag in parse_tag(text))
     return explain_tags(dist.tags, dist.requires_python, supported, facts["version"], facts["libc"])
@@ -156,7 +158,7 @@ def _installed(interpreter: Path) -> dict[str, str]:
         "import importlib.metadata as m, json; "
         "print(json.dumps({d.metadata['Name']: d.version for d in m.distributions()}))"
     )
-    names = json.loads(_run([str(interpreter), "-c", code], "the new environment does not answer"))
+    names = json.loads(_run([str(interpreter), "-I", "-c", code], "the new environment does not answer"))
     return {canonicalize_name(name): version for name, version in names.items()}
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rocm_wheels.elf.reader import EM_X86_64
 from rocm_wheels.repair.providers import is_rocm, stem
 from rocm_wheels.verify.catalogue import explain
 from rocm_wheels.verify.model import Finding
@@ -60,7 +61,7 @@ def load_all(subject: Subject, python: str, site: Path) -> Iterator[Finding]:
     hidden = hidden_libraries(subject) if hide else []
     own = {stem(posixpath.basename(member)) for member in subject.elves}
     for member, elf in sorted(subject.elves.items()):
-        if elf.is_executable or not elf.is_dynamic:
+        if elf.machine != EM_X86_64 or elf.is_executable or not elf.is_dynamic:
             continue
         answer = _load(python, site / member, hidden, hide=hide)
         if answer.error:
