@@ -11,6 +11,7 @@ import sysconfig
 from pathlib import Path
 
 from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 from setuptools.command.build_py import build_py
 
@@ -131,6 +132,15 @@ def copy(source: Path, target: Path) -> None:
     shutil.copy2(source, target)
 
 
+class BdistWheel(bdist_wheel):
+    """Packs files with modes that do not depend on the umask of whoever laid the source."""
+
+    def write_wheelfile(self, *args: object, **kwargs: object) -> None:
+        super().write_wheelfile(*args, **kwargs)
+        for path in Path(self.bdist_dir).rglob("*"):
+            path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
+
+
 class BinaryDistribution(Distribution):
     """One wheel per Python: the extension is built by CMake, so setuptools does not know of it."""
 
@@ -138,4 +148,8 @@ class BinaryDistribution(Distribution):
         return True
 
 
-setup(version=package_version(), distclass=BinaryDistribution, cmdclass={"build": Build, "build_py": BuildPy})
+setup(
+    version=package_version(),
+    distclass=BinaryDistribution,
+    cmdclass={"build": Build, "build_py": BuildPy, "bdist_wheel": BdistWheel},
+)
