@@ -43,7 +43,7 @@ class DirectoryStore:
         return sha256_of(path) if path.is_file() else None
 
     def put(self, dist: Dist, sha256: str) -> None:
-        """Copy the wheel beside its place, link it in without overwriting, then bring the pages up to date.
+        """Copy the wheel beside its place, rename it in without overwriting, then bring the pages up to date.
 
         Raises :class:`NoSpace` when the file system is full, :class:`NameTaken` when another publisher was faster
         with other bytes.
@@ -55,11 +55,7 @@ class DirectoryStore:
                 copied = self._copy(dist, part)
                 if copied != sha256:
                     raise ReadBackMismatch(f"{dist.path} changed while it was copied", remedy="publish again")
-                os.link(part, final)
-            except FileExistsError:
-                found = sha256_of(final)
-                if found != sha256:
-                    raise name_taken(dist, sha256, found, str(self.directory)) from None
+                self._place(dist, sha256, part, final)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
@@ -71,8 +67,15 @@ class DirectoryStore:
                 part.unlink(missing_ok=True)
         update_index(self.directory, console=self.console)
 
+    def _place(self, dist: Dist, sha256: str, part: Path, final: Path) -> None:
+        """Rename under the lock; another publisher may have been faster."""
+        if not final.exists():
+            part.rename(final)
+        elif (found := sha256_of(final)) != sha256:
+            raise name_taken(dist, sha256, found, str(self.directory))
+
     def settle(self, dist: Dist, sha256: str, found: str) -> str | None:
-        """A file in the directory is whole, since it was linked in: other bytes are other bytes."""
+        """A file in the directory is whole, since it was renamed in: other bytes are other bytes."""
         raise name_taken(dist, sha256, found, str(self.directory))
 
     def read_back(self, dist: Dist, sha256: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from packaging.pylock import Pylock
 
 from rocm_wheels.config import Settings
@@ -149,6 +150,14 @@ def test_why_not_installable_asks_the_interpreter_itself(tmp_path: Path) -> None
     assert "manylinux_2_99_x86_64 is newer than, or other than, this one (glibc" in str(newer)
 
 
+def test_an_interpreter_that_only_complains_is_a_reason(tmp_path: Path) -> None:
+    shim = tmp_path / "python3.13"
+    shim.write_text("#!/bin/sh\necho 'pyenv: python3.13: command not found' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    assert "does not run: pyenv" in str(why_not_installable(make_wheel(tmp_path), str(shim)))
+    assert "does not run: " in str(why_not_installable(make_wheel(tmp_path), "python9.9"))
+
+
 def test_the_wheelhouse_closes_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = tmp_path / "elsewhere"
     make_wheel(elsewhere, name="numpyx", version="2.1", requires=["basex"])
@@ -177,8 +186,6 @@ def test_the_wheelhouse_refuses_nvidia_packages(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_server_gives_json_where_it_is_asked_for_and_no_hidden_files(private: str) -> None:
-    import requests
-
     page = requests.get(f"{private}torchx/", headers={"Accept": "application/vnd.pypi.simple.v1+json"}, timeout=10)
     assert page.headers["Content-Type"] == "application/vnd.pypi.simple.v1+json"
     assert page.json()["name"] == "torchx"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,6 +121,31 @@ def test_a_big_wheel_passes_nginx_when_its_limit_allows(tmp_path: Path, settings
         with nginx(tmp_path / "nginx", location) as outer:
             publish([wheel], outer.url, settings=settings, console=console)
         assert (inner.files / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+@needs_nginx
+def test_nginx_keeps_half_an_upload_from_the_index_behind_it(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, files={"minitorch/data": bytes(8 << 20)})
+    with pypiserver(tmp_path / "server", engine="wsgiref") as inner:
+        location = f"client_max_body_size 0; proxy_pass http://127.0.0.1:{inner.port};"
+        with nginx(tmp_path / "nginx", location) as outer:
+            send_half(outer.port, wheel)
+            time.sleep(1)
+        assert list(inner.files.iterdir()) == []
+
+
+def send_half(port: int, wheel: Path) -> None:
+    """Begin an upload and hang up."""
+    head = (
+        b'--b\r\nContent-Disposition: form-data; name=":action"\r\n\r\nfile_upload\r\n--b\r\nContent-Disposition: '
+        b'form-data; name="content"; filename="' + wheel.name.encode() + b'"\r\n\r\n'
+    )
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        length = len(head) + wheel.stat().st_size + len(b"\r\n--b--\r\n")
+        connection.sendall(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+            b"Content-Length: " + str(length).encode() + b"\r\n\r\n" + head + wheel.read_bytes()[: 4 << 20]
+        )
 
 
 @needs_nginx
