@@ -20,7 +20,12 @@ from packaging.version import Version
 from rocm_wheels.console import Console
 from rocm_wheels.errors import UnmetDependency
 from rocm_wheels.publish import verify_env
-from rocm_wheels.publish.install import installer_environment, requirements_with_hashes, without_secrets
+from rocm_wheels.publish.install import (
+    installer_environment,
+    python_version,
+    requirements_with_hashes,
+    without_secrets,
+)
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,10 @@ def lock(index_url: str, requirements: Sequence[str], python: str, *, console: C
     """What pip would install for ``requirements`` from ``index_url`` alone on ``python``, with hashes.
 
     Installs nothing.
-    Raises :class:`UnmetDependency` with pip's own words when the index cannot serve the requirements.
+    Raises :class:`UnmetDependency` with pip's own words when the index cannot serve the requirements,
+    :class:`InstallFailed` when ``python`` does not run.
     """
+    python_version(python)
     with tempfile.TemporaryDirectory() as scratch, console.step(f"resolve {', '.join(requirements)} for {python}"):
         report = Path(scratch) / "report.json"
         options = [
@@ -92,7 +99,7 @@ def consume(
     Raises :class:`UnmetDependency` when the set cannot be installed from the index alone.
     """
     public = without_credentials(index_url)
-    locks = {_short_version(python): lock(index_url, requirements, python, console=console) for python in pythons}
+    locks = {python_version(python): lock(index_url, requirements, python, console=console) for python in pythons}
     texts = {"pip.conf": pip_conf(public), "uv.toml": uv_toml(public)}
     for version, locked in locks.items():
         texts[f"requirements-{version}.txt"] = f"--index-url {public}\n" + requirements_with_hashes(hashes(locked))
@@ -151,8 +158,3 @@ def _locked(entry: Mapping[str, object]) -> LockedWheel:
     assert isinstance(download, dict) and isinstance(metadata, dict)
     digest = download["archive_info"]["hashes"]["sha256"]
     return LockedWheel(canonicalize_name(metadata["name"]), Version(metadata["version"]), download["url"], digest)
-
-
-def _short_version(python: str) -> str:
-    code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

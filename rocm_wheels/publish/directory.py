@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.utils import NormalizedName
 
 from rocm_wheels.console import Console
-from rocm_wheels.errors import NoSpace, ReadBackMismatch
+from rocm_wheels.errors import NoSpace, ReadBackMismatch, RocmWheelsError, UsageError
 from rocm_wheels.publish.dist import CHUNK, Dist, sha256_of
 from rocm_wheels.publish.index import SIMPLE, index_lock, indexed_files, update_index
 from rocm_wheels.publish.repository import name_taken
@@ -45,10 +45,13 @@ class DirectoryStore:
     def put(self, dist: Dist, sha256: str) -> None:
         """Copy the wheel beside its place, rename it in without overwriting, then bring the pages up to date.
 
-        Raises :class:`NoSpace` when the file system is full, :class:`NameTaken` when another publisher was faster
-        with other bytes.
+        Raises :class:`NoSpace` when the file system is full, :class:`UsageError` when it may not be written,
+        :class:`NameTaken` when another publisher was faster with other bytes.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._explain(error, dist) from None
         final, part = self.directory / dist.filename, self.directory / f".{dist.filename}.{os.getpid()}.part"
         with index_lock(self.directory):
             try:
@@ -57,12 +60,7 @@ class DirectoryStore:
                     raise ReadBackMismatch(f"{dist.path} changed while it was copied", remedy="publish again")
                 self._place(dist, sha256, part, final)
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                raise NoSpace(
-                    f"{self.directory} has no room for {dist.filename} ({dist.size >> 20} MiB)",
-                    remedy="free space there, then run the same command again",
-                ) from None
+                raise self._explain(error, dist) from None
             finally:
                 part.unlink(missing_ok=True)
         update_index(self.directory, console=self.console)
@@ -90,6 +88,17 @@ class DirectoryStore:
     def was_read_back(self, dist: Dist, sha256: str) -> bool:
         """:meth:`sha256` has just read the file itself, so there is nothing to compare again."""
         return True
+
+    def _explain(self, error: OSError, dist: Dist) -> RocmWheelsError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return NoSpace(
+                f"{self.directory} has no room for {dist.filename} ({dist.size >> 20} MiB)",
+                remedy="free space there, then run the same command again",
+            )
+        return UsageError(
+            f"{dist.filename} cannot be written to {self.directory}: {error.strerror}",
+            remedy="name a directory that you may write to",
+        )
 
     def _copy(self, dist: Dist, part: Path) -> str:
         digest = hashlib.sha256()

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.metadata import RawMetadata, parse_email
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import Tag
 from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
-from rocm_wheels.errors import UsageError
+from rocm_wheels.errors import BrokenWheel, UsageError
 from rocm_wheels.wheel import WheelArchive
 
 CHUNK = 1 << 20
@@ -42,8 +42,11 @@ class Dist:
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """``Requires-Dist``, in the order of the file."""
-        return tuple(Requirement(line) for line in self.raw.get("requires_dist", []))
+        """``Requires-Dist``, in the order of the file; raises :class:`BrokenWheel`."""
+        try:
+            return tuple(Requirement(line) for line in self.raw.get("requires_dist", []))
+        except InvalidRequirement as error:
+            raise BrokenWheel(f"{self.filename}: Requires-Dist: {error}", remedy=f"invoke verify {self.path}") from None
 
     @property
     def requirement(self) -> str:

@@ -109,6 +109,11 @@ def why_not_installable(wheel: Path, python: str) -> str | None:
     return explain_tags(dist.tags, dist.requires_python, supported, facts["version"], facts["libc"])
 
 
+def python_version(python: str) -> str:
+    """``3.13`` for an interpreter of that version; raises :class:`InstallFailed` when it does not run."""
+    return _run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], f"{python} does not run").strip()
+
+
 def explain_tags(
     tags: frozenset[Tag], requires_python: str, supported: frozenset[Tag], version: str, libc: str
 ) -> str | None:

@@ -51,7 +51,13 @@ class Index:
         if response.status_code == 404 or leaves_host(response, address):
             return {}
         expect_ok(response, address)
-        return {file_key(f.filename): f for f in parse_page(response)}
+        try:
+            return {file_key(f.filename): f for f in parse_page(response)}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UploadRefused(
+                f"{sanitize_url(address)} is no page of an index",
+                remedy="set ROCM_WHEELS_INDEX_URL to the one pip uses",
+            ) from None
 
     def forwards_to(self, project: NormalizedName) -> str:
         """The host that this index sends a reader to who asks for ``project``, "" when it answers itself.

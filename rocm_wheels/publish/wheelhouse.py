@@ -28,8 +28,10 @@ def wheelhouse(wheels: Sequence[Path], pythons: Sequence[str], folder: Path, *, 
     own = {wheel.name for wheel in wheels}
     added: set[Path] = set()
     for python in pythons:
-        fitting = [wheel for wheel in wheels if why_not_installable(wheel, python) is None]
+        reasons = {wheel: why_not_installable(wheel, python) for wheel in wheels}
+        fitting = [wheel for wheel, reason in reasons.items() if reason is None]
         if not fitting:
+            console.warn(f"nothing to collect for {python}: {'; '.join(sorted(set(filter(None, reasons.values()))))}")
             continue
         with tempfile.TemporaryDirectory(dir=folder, prefix=".wheelhouse-") as scratch:
             with console.step(f"collect what {len(fitting)} wheels need on {python}"):

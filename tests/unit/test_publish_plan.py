@@ -9,18 +9,27 @@ from pathlib import Path
 import pytest
 import requests
 from packaging.tags import Tag
-from packaging.utils import NormalizedName
+from packaging.utils import NormalizedName, canonicalize_name
 from twine.utils import DEFAULT_REPOSITORY, TEST_REPOSITORY
 
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
-from rocm_wheels.errors import BrokenArchive, NameTaken, NoSpace, PublicIndexRefused, UnmetDependency, UsageError
+from rocm_wheels.errors import (
+    BrokenArchive,
+    BrokenWheel,
+    NameTaken,
+    NoSpace,
+    PublicIndexRefused,
+    UnmetDependency,
+    UploadRefused,
+    UsageError,
+)
 from rocm_wheels.publish import publish
 from rocm_wheels.publish.closure import check_closure
 from rocm_wheels.publish.dist import in_dependency_order, open_dist
 from rocm_wheels.publish.install import explain_tags, requirements_with_hashes
 from rocm_wheels.publish.journal import Journal
-from rocm_wheels.publish.simple import cause, file_key, parse_page
+from rocm_wheels.publish.simple import Index, cause, file_key, parse_page
 from rocm_wheels.publish.target import parse_target
 from tests.publish_wheels import make_wheel, sha256
 
@@ -232,3 +241,28 @@ def test_a_requirements_file_allows_exactly_these_hashes() -> None:
     assert requirements_with_hashes({"b==1": ["22", "11"], "a==2": ["33"]}) == (
         "a==2 \\\n    --hash=sha256:33\nb==1 \\\n    --hash=sha256:11 \\\n    --hash=sha256:22\n"
     )
+
+
+def test_a_requirement_that_is_none_is_a_broken_wheel(tmp_path: Path) -> None:
+    with pytest.raises(BrokenWheel, match="Requires-Dist"):
+        publish(
+            [make_wheel(tmp_path, requires=["not a requirement!"])],
+            f"dir:{tmp_path / 'out'}",
+            settings=Settings(),
+            console=CONSOLE,
+        )
+
+
+def test_a_target_that_cannot_be_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written"):
+        publish([make_wheel(tmp_path)], f"dir:{tmp_path}/file/out", settings=Settings(), console=CONSOLE)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"files": [{}]}', '{"files": 3}'])
+def test_a_page_that_is_none_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = page(text, "application/vnd.pypi.simple.v1+json")
+    session = requests.Session()
+    monkeypatch.setattr(session, "get", lambda *_, **__: answer)
+    with pytest.raises(UploadRefused, match="is no page of an index"):
+        Index("http://index.example/simple/", session).files(canonicalize_name("a"))
