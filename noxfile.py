@@ -70,14 +70,15 @@ def build_all(session: nox.Session) -> None:
 @nox.session
 def quickstart(session: nox.Session) -> None:
     """The main job on the embedded default: set up, build, repair, verify, publish, install back."""
-    from rocm_wheels import config, pipeline
+    from rocm_wheels import config
     from rocm_wheels.console import exit_codes
+    from rocm_wheels.quickstart import quickstart as run
 
     parser = argparse.ArgumentParser(prog="nox -s quickstart --", description="The whole pipeline with minitorch.")
     parser.add_argument("--engine", help="docker, podman or none; default: whichever works")
     options = parser.parse_args(session.posargs)
     with exit_codes():
-        pipeline.quickstart(config.load(vars(options)))
+        run(config.load(vars(options)))
 
 
 @nox.session
@@ -91,6 +92,11 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """All tests that a new machine passes within 40 minutes; arguments go to pytest."""
+    from rocm_wheels.build.setup import ensure_packages
+    from rocm_wheels.console import Console, exit_codes
+
+    with exit_codes():
+        ensure_packages("tests", Console())
     session.run(sys.executable, "-m", "pytest", *(session.posargs or ["tests/unit", "tests/integration"]))
 
 

@@ -80,7 +80,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*(escape(str(cell)) for cell in row))
-    RichConsole(highlight=False, soft_wrap=not sys.stdout.isatty()).print(table)
+    width = None if sys.stdout.isatty() else 400  # a file or pipe has no edge to wrap at
+    RichConsole(highlight=False, width=width).print(table)
 
 
 def print_json(value: Any) -> None:

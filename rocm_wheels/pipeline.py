@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from rocm_wheels.build import commands, run
+from rocm_wheels.build import run
 from rocm_wheels.build.container import ContainerEngine
-from rocm_wheels.build.engine import Engine, Mount, find_engine
+from rocm_wheels.build.engine import find_engine
 from rocm_wheels.build.image import ensure_image, prune_images
 from rocm_wheels.build.plan import BuildPlan, plan_build
-from rocm_wheels.config import PROJECT_ROOT, Settings
+from rocm_wheels.config import Settings
 from rocm_wheels.console import Console, print_json, print_table
-from rocm_wheels.errors import StageFailed, UsageError, WheelRejected, nearest
+from rocm_wheels.errors import UsageError, WheelRejected, nearest
 from rocm_wheels.gpu import parse_archs
-from rocm_wheels.publish import install_back, publish, why_not_installable
+from rocm_wheels.publish import install_back, publish
 from rocm_wheels.publish.consume import hashes, lock
 from rocm_wheels.publish.install import Tool
-from rocm_wheels.publish.pypiserver import running_pypiserver
 from rocm_wheels.release import load_matrix
 from rocm_wheels.repair import MODES, RepairOptions, RepairPlan, apply_plan, plan_repair
 from rocm_wheels.verify import PROFILES, Report, Severity, VerifyOptions, explain
@@ -56,7 +53,9 @@ def make_image(name: str, settings: Settings, *, prune: bool) -> None:
         if not prune:
             print(ensure_image(images[name], engine=engine, settings=settings, console=console).tag)
         elif isinstance(engine, ContainerEngine):
-            print_table(("removed",), [(tag,) for tag in prune_images(images.values(), engine=engine, console=console)])
+            print_table(
+                ("removed",), [(tag,) for tag in prune_images(tuple(images.values()), engine=engine, console=console)]
+            )
 
 
 def build(pythons: Sequence[str], settings: Settings, options: argparse.Namespace) -> None:
@@ -227,103 +226,3 @@ def install_from(index_url: str, requirement: str, python: str, tool: str) -> No
             console=console,
         )
     print_table(("installed", "version"), sorted(result.installed.items()), title=f"{tool} on {python}")
-
-
-class Job:
-    """One run of the whole pipeline: everything after the build runs where the wheels belong, in the image."""
-
-    def __init__(self, engine: Engine, plan: BuildPlan, dist: Path, console: Console) -> None:
-        self.engine = engine
-        self.plan = plan
-        self.dist = dist
-        self.console = console
-
-    def task(self, *words: str) -> None:
-        """Run a task of this project inside the image, with ``dist_dir`` at /dist; raises :class:`StageFailed`."""
-        lines: list[str] = []
-        code = self.engine.run(
-            self.plan.image_tag,
-            commands.project_task(*words),
-            mounts=(Mount(self.dist, "/dist"), Mount(PROJECT_ROOT, commands.PROJECT, read_only=True)),
-            env={**commands.task_environment(), "HOME": "/tmp"},
-            workdir="/dist",
-            host_network=True,
-            may_mount=True,
-            on_line=lines.append,
-        )
-        if code:
-            raise StageFailed(f"{words[0]} for Python {self.plan.python} ended with {code}:\n" + "\n".join(lines[-30:]))
-
-
-def quickstart(settings: Settings) -> None:
-    """The main job on the embedded default: build for every Python, repair both ways, verify, publish, install back."""
-    console = Console()
-    dist = Path(settings.dist_dir).resolve()
-    plans = plan_builds((), settings, until="wheel")
-    built = run.build(plans, settings=settings, console=console)
-    rows: list[tuple[str, ...]] = []
-    with find_engine(settings.engine, console=console, settings=settings) as engine:
-        for mode in ("thin", "fat"):
-            folder = dist / mode
-            shutil.rmtree(folder, ignore_errors=True)
-            for result in built:
-                assert result.wheel is not None
-                _repair_and_verify(Job(engine, result.plan, dist, console), result.wheel.name, mode)
-            rows += _hand_out(folder, mode, plans, engine, settings, console)
-    print_table(("mode", "python", "tool", "where", "result"), rows, title=str(dist))
-
-
-def _repair_and_verify(job: Job, name: str, mode: str) -> None:
-    plan = job.plan
-    with job.console.step(f"repair and verify {name} ({mode})"):
-        archs = ";".join(plan.archs)
-        before = set((job.dist / mode).glob("*.whl"))
-        job.task("repair", f"/dist/built/{name}", "--mode", mode, "--arch", archs, "--dest", f"/dist/{mode}")
-        (wheel,) = set((job.dist / mode).glob("*.whl")) - before
-        python = commands.build_python(plan)
-        job.task("verify", f"/dist/{mode}/{wheel.name}", "--arch", archs, "--python", python)
-
-
-def _hand_out(
-    folder: Path, mode: str, plans: Sequence[BuildPlan], engine: Engine, settings: Settings, console: Console
-) -> list[tuple[str, ...]]:
-    """Publish the wheels of ``folder`` to a live index and install each back by pip and uv."""
-    rows: list[tuple[str, ...]] = []
-    with tempfile.TemporaryDirectory(prefix="rocm-wheels-index-") as storage:
-        with running_pypiserver(Path(storage)) as url:
-            report = publish(find_wheels(str(folder)), url, settings=settings, console=console)
-            for plan in plans:
-                wheel = _wheel_for(folder, plan)
-                requirement = f"{plan.release.distribution}=={plan.version}"
-                for tool in TOOLS:
-                    where = _install_somewhere(
-                        report.index_url, requirement, wheel, tool, Job(engine, plan, folder.parent, console)
-                    )
-                    rows.append((mode, plan.python, tool, where, wheel.name))
-    return rows
-
-
-def _wheel_for(folder: Path, plan: BuildPlan) -> Path:
-    tag = f"cp{plan.python.replace('.', '')}"
-    return next(w for w in find_wheels(str(folder)) if f"-{tag}-" in w.name)
-
-
-def _host_python(version: str) -> str | None:
-    """The path of a Python of this version that runs here; a name on PATH may be a shim that leads nowhere."""
-    command = [f"python{version}", "-c", "import sys; print(sys.executable)"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _install_somewhere(index_url: str, requirement: str, wheel: Path, tool: Tool, job: Job) -> str:
-    """Install on this machine if it has the Python and may take the wheel, else in the image; says where and why."""
-    python = _host_python(job.plan.python)
-    reason = why_not_installable(wheel, python) if python else f"no python{job.plan.python} here"
-    if python and reason is None:
-        install_from(index_url, requirement, python, tool)
-        return "this machine"
-    job.task("install-back", index_url, requirement, commands.build_python(job.plan), "--tool", tool)
-    return f"in the image ({reason})"

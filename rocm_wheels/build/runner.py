@@ -58,8 +58,8 @@ class Engine(ABC):
 
         ``host_network`` lets the command reach servers on this machine's loopback, ``may_mount`` make a mount
         namespace of its own where it is root. Output goes line by line to ``on_line``. ``env`` is all that the command
-        gets besides the image's own. Files that it makes under ``mounts`` belong to the caller. Raises :class:`ContainerStartFailed` or
-        :class:`DeviceMissing` when the command was never started.
+        gets besides the image's own. Files that it makes under ``mounts`` belong to the caller. Raises
+        :class:`ContainerStartFailed` or :class:`DeviceMissing` when the command was never started.
         """
 
 

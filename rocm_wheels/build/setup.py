@@ -14,6 +14,7 @@ from rocm_wheels.errors import PackagesMissing
 _ENGINE = ("podman", "runc", "netavark", "aardvark-dns", "uidmap", "fuse-overlayfs")
 PURPOSES = {
     "engine": ("a container engine", _ENGINE),
+    "tests": ("what the tests compile and serve with", ("gcc", "libc6-dev", "git", "unzip", "nginx-light")),
     "base": ("a base image made from an apt mirror", ("mmdebstrap", "debian-archive-keyring")),
 }
 
