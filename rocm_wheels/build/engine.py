@@ -38,15 +38,17 @@ def find_engine(name: str = "", *, console: Console, settings: Settings) -> Engi
         return HostEngine(console)
     if name and name not in ENGINES:
         raise SettingError(f"no engine is called {name!r}", remedy=nearest(name, [*ENGINES, "none"]))
-    candidates = [name] if name else list(ENGINES)
-    if not any(shutil.which(candidate) for candidate in candidates):
-        if name == "docker":
-            raise NoEngine("docker is not installed", remedy="apt-get install docker.io, or --engine podman")
-        ensure_packages("engine", console)
+    if name == "docker" and not shutil.which(name):
+        raise NoEngine("docker is not installed", remedy="apt-get install docker.io, or --engine podman")
     problems: list[RocmWheelsError] = []
-    for candidate in filter(shutil.which, candidates):
+    for candidate in filter(shutil.which, [name] if name else ENGINES):
         try:
             return ContainerEngine(candidate, console=console, cache=settings.cache)
         except (EnginePermission, EngineTooOld, EngineBroken) as error:
             problems.append(error)
-    raise problems[0] if problems else NoEngine("no container engine after the installation", remedy="see apt's log")
+    if name == "docker" or shutil.which("podman"):
+        raise problems[0]
+    for problem in problems:  # a docker client without its daemon is no engine
+        console.line(f"• {problem.message}")
+    ensure_packages("engine", console)
+    return ContainerEngine("podman", console=console, cache=settings.cache)

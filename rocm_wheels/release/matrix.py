@@ -36,7 +36,7 @@ class Matrix:
         found = [r for r in self.releases if name in (r.name, r.version, r.framework)]
         if len(found) == 1:
             return found[0]
-        names = [r.name for r in (found or self.releases)]
+        names = [word for r in (found or self.releases) for word in (r.name, r.version)]
         problem = "names more than one release" if found else "is not a known release"
         raise UnknownRelease(f"{name!r} {problem}", remedy=f"{nearest(name, names)} `invoke releases` lists them")
 

@@ -63,6 +63,7 @@ def dockerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         finally:
             daemon.terminate()
             daemon.wait(20)
+            subprocess.run(["umount", folder / "exec" / "netns" / "default"], check=False, capture_output=True)
             shutil.rmtree(folder, ignore_errors=True)
 
 
