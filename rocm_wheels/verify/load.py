@@ -38,6 +38,7 @@ with open("/proc/self/maps", encoding="utf-8") as maps:
     print("\\n".join(sorted({line.split(None, 5)[5].strip() for line in maps if "/" in line})))
 """
 
+_LOAD_SECONDS = 300
 _DIRECTORIES = (Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64"))
 
 
@@ -86,7 +87,12 @@ def _load(python: str, file: Path, hidden: Sequence[str], *, hide: bool) -> _Ans
     if hide:
         command = ["unshare", "--mount", "sh", "-c", _HIDE, "sh", *command]
     environment = {"PATH": "/usr/bin:/bin", "HIDDEN": " ".join(hidden)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=_LOAD_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return _Answer(error=f"not loaded after {_LOAD_SECONDS} seconds")
     if done.returncode == 0:
         return _Answer(files=tuple(done.stdout.splitlines()))
     said = done.stderr.strip().splitlines()

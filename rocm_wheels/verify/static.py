@@ -19,6 +19,7 @@ from rocm_wheels.wheel.metadata import headers
 from rocm_wheels.wheel.tags import blockers, policies, system_libraries
 
 _HASHED = re.compile(r"^(lib[\w+]+(?:64)?)-[0-9a-f]{8}(\.so[\d.]*)$")
+_OPENED = re.compile(rb"\0(lib[\w+-]+\.so(?:\.\d+)*)(?=\0)")
 _GFX = re.compile(r"gfx[0-9a-f]{3,4}(?![0-9a-f])")
 _BUILD_HOST = re.compile(r"^/(?!opt/rocm|usr/|lib)")
 _WITH_DATA = ("librocblas", "libhipblaslt", "libhipsparselt")
@@ -155,6 +156,23 @@ def names(subject: Subject) -> Iterator[Finding]:
             yield _find("duplicate-content", members[0], f"same bytes as {', '.join(members[1:])}")
 
 
+def opened(subject: Subject) -> Iterator[Finding]:
+    """ROCm libraries whose names stand as whole strings in ``.rodata``: they are opened by name, not needed.
+
+    A wheel that declares ROCm as external is left alone, its names are met by the user's ROCm.
+    """
+    if subject.external:
+        return
+    present = {posixpath.basename(member) for member in subject.elves}
+    for member, elf in subject.elves.items():
+        if not any(section.name == ".rodata" for section in elf.sections):
+            continue
+        literals = {match.decode() for match in _OPENED.findall(b"\0" + bytes(elf.section_bytes(".rodata")))}
+        for name in sorted(literals - present - set(elf.needed)):
+            if is_rocm(name):
+                yield _find("dlopen-name", member, f"has the name {name}, the wheel has no such file")
+
+
 def coverage(subject: Subject) -> Iterator[Finding]:
     """Device code and data per GPU target; the intersection over bundles counts, not the union."""
     any_code = False
@@ -220,6 +238,7 @@ CHECKS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
     elf_files,
     closure,
     names,
+    opened,
     coverage,
     platform,
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -212,3 +213,21 @@ def test_unknown_check_names_the_nearest() -> None:
 
 def test_every_check_says_what_why_and_what_mends_it() -> None:
     assert all(c.what and c.why and c.remedy for c in CATALOGUE.values())
+
+
+def test_every_check_is_documented_as_it_is_explained() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "verify.md").read_text(encoding="utf-8")
+    for check in CATALOGUE.values():
+        entry = text.partition(f"### `{check.id}` ({check.severity.name.lower()})\n")[2].partition("\n#")[0]
+        assert all(part in entry for part in (check.what, check.why, check.remedy)), check.id
+
+
+def test_rocm_library_that_is_only_opened_by_name_is_missed(tmp_path: Path, files: Files) -> None:
+    source = tmp_path / "opener.c"
+    source.write_text('const char *name(void) { return "libroctx64.so.4"; }')
+    library = tmp_path / "libopener.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    opener = {"minitorch/lib/libopener.so": library.read_bytes()}
+    assert "libroctx64.so.4" in found(wheel(tmp_path, files | opener))["dlopen-name"]
+    beside = {"minitorch/lib/libroctx64.so.4": files[TOP]}
+    assert "dlopen-name" not in found(wheel(tmp_path, files | opener | beside))
