@@ -169,6 +169,26 @@ def index(_: Context, directory: str) -> None:
         update_index(Path(directory), console=Console())
 
 
+@task(help={"directory": "static index", "filename": "wheel", "reason": "what installers show"})
+def yank(_: Context, directory: str, filename: str, reason: str = "") -> None:
+    """Keep installers from choosing a wheel of a static index. Example: invoke yank /srv/wheels a-1-py3-none-any.whl"""
+    from rocm_wheels.publish import yank as run
+
+    with exit_codes():
+        run(Path(directory), filename, reason, console=Console())
+
+
+@task(iterable=["python"], help={"wheel": "wheel, directory or quoted pattern", "dest": "directory to fill"})
+def wheelhouse(_: Context, wheel: str, dest: str, python: list[str] | None = None) -> None:
+    """Collect what wheels need at run time. Example: invoke wheelhouse dist/fat wheelhouse --python python3.13"""
+    from rocm_wheels.publish.wheelhouse import wheelhouse as run
+    from rocm_wheels.wheel.find import find_wheels
+
+    with exit_codes():
+        for path in run(find_wheels(wheel), python or ["python3"], Path(dest), console=Console()):
+            print(path)
+
+
 @task(help={"directory": "directory with wheels", "port": "0 takes any free one"})
 def serve(_: Context, directory: str, port: int = 8080) -> None:
     """Serve a static index on this machine for a quick look. Example: invoke serve /srv/wheels --port 8080"""

@@ -56,14 +56,12 @@ class VerifyOptions:
     """What to hold a wheel against.
 
     ``archs`` are the GPU targets that it must serve; ``pythons`` interpreters for install and cold load (none: both are
-    skipped and said to be); ``allow`` are ids of checks whose findings count as warnings; ``provided`` are directories
-    that stand for what a thin wheel finds on its users' systems.
+    skipped and said to be); ``allow`` are ids of checks whose findings count as warnings.
     """
 
     profile: Profile | None = None
     archs: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
-    provided: tuple[Path, ...] = ()
     allow: tuple[str, ...] = ()
     import_seconds: int = 120
 
