@@ -146,6 +146,12 @@ class SourceToolMissing(RocmWheelsError):
     exit_code = 35
 
 
+class ForeignTree(RocmWheelsError):
+    """A directory is in the way that this tool did not lay, or lacks the record of a tree that it did."""
+
+    exit_code = 36
+
+
 # --- 40: engine and image -------------------------------------------------------------------------------------------
 
 

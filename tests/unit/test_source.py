@@ -11,9 +11,16 @@ import pytest
 
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
-from rocm_wheels.errors import PinMismatch, RocmWheelsError, SourceUnreachable, SubmoduleBroken
+from rocm_wheels.errors import (
+    ForeignTree,
+    PatchFailed,
+    PinMismatch,
+    RocmWheelsError,
+    SourceUnreachable,
+    SubmoduleBroken,
+)
 from rocm_wheels.release import Archive, Release, Source, load_matrix
-from rocm_wheels.source import plan_checkout, prepare
+from rocm_wheels.source import CheckoutPlan, apply_series, checkout, plan_checkout, prepare
 from rocm_wheels.source.git import rewrite
 
 CONSOLE = Console(quiet=True)
@@ -209,3 +216,84 @@ def test_directory_source_changes_its_fingerprint_with_its_content(settings: Set
     assert plan.fingerprint == again.fingerprint
     other = plan_checkout(release(Source(kind="directory", path="tests/unit")), settings=settings)
     assert other.fingerprint != plan.fingerprint
+
+
+def demo_source(tmp_path: Path) -> Source:
+    return Source(kind="archive", archives=(make_archive(tmp_path / "main.tar.gz", {"demo-1/a.txt": "a\n"}),))
+
+
+def test_a_directory_that_is_not_ours_is_never_replaced(tmp_path: Path, settings: Settings) -> None:
+    mine = tmp_path / "tree" / "thesis.txt"
+    mine.parent.mkdir()
+    mine.write_text("years of work")
+    with pytest.raises(ForeignTree, match="stays as it is"):
+        lay(demo_source(tmp_path), tmp_path / "tree", settings)
+    assert mine.read_text() == "years of work"
+
+
+def test_an_empty_directory_is_filled(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "tree").mkdir()
+    assert (lay(demo_source(tmp_path), tmp_path / "tree", settings) / "a.txt").is_file()
+
+
+def test_a_tree_of_another_plan_is_whole_or_gone_when_its_replacement_dies(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = demo_source(tmp_path)
+    tree = lay(source, tmp_path / "tree", settings)
+    other = dataclasses.replace(source, origin="elsewhere")
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", die)
+        with pytest.raises(Killed):
+            checkout._swap(tmp_path / "nothing", tree)
+    assert (tree / "a.txt").is_file()
+    assert (lay(other, tmp_path / "tree", settings) / "a.txt").is_file()
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["cache", "tree"]
+
+
+def hipified_plan(tmp_path: Path, settings: Settings, *patches: str) -> CheckoutPlan:
+    folder = tmp_path / "patches" / "demo" / "1" / "hipified"
+    folder.mkdir(parents=True)
+    for number, text in enumerate(patches, 1):
+        (folder / f"{number:04}-p.patch").write_text(text)
+    return plan_checkout(release(demo_source(tmp_path)), settings=settings, patches=tmp_path / "patches")
+
+
+def test_a_series_that_changes_its_own_lines_again_is_a_no_op_the_second_time(
+    tmp_path: Path, settings: Settings
+) -> None:
+    first = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n"
+    plan = hipified_plan(tmp_path, settings, first, first.replace("+b", "+c").replace("-a", "-b"))
+    tree = prepare(plan, tmp_path / "tree", settings=settings, console=CONSOLE).path
+    assert [s.state for s in apply_series(plan, tree, "hipified", CONSOLE)] == ["applies", "applies"]
+    assert [s.state for s in apply_series(plan, tree, "hipified", CONSOLE)] == ["already applied"] * 2
+    assert (tree / "a.txt").read_text() == "c\n"
+
+
+def test_a_failed_later_series_is_not_recorded(tmp_path: Path, settings: Settings) -> None:
+    plan = hipified_plan(tmp_path, settings, "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-x\n+b\n")
+    tree = prepare(plan, tmp_path / "tree", settings=settings, console=CONSOLE).path
+    before = (tree / ".rocm-wheels" / "source.json").read_bytes()
+    with pytest.raises(PatchFailed):
+        apply_series(plan, tree, "hipified", CONSOLE)
+    assert (tree / ".rocm-wheels" / "source.json").read_bytes() == before
+
+
+def test_a_later_series_wants_a_tree_that_was_laid_here(tmp_path: Path, settings: Settings) -> None:
+    with pytest.raises(ForeignTree):
+        apply_series(hipified_plan(tmp_path, settings), tmp_path, "hipified", CONSOLE)
+
+
+def test_what_a_killed_run_left_in_the_cache_is_replaced(tmp_path: Path, settings: Settings) -> None:
+    dest = settings.cache / "trees" / "one" / "src"
+    dest.mkdir(parents=True)
+    (dest / "half").touch()
+    assert (lay(demo_source(tmp_path), dest, settings) / "a.txt").is_file()
+    assert not (dest / "half").exists()
