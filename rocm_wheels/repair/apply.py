@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import tempfile
 import uuid
@@ -11,60 +13,111 @@ from pathlib import Path
 
 from rocm_wheels.console import Console
 from rocm_wheels.elf.edit import apply_edit, find_patchelf
-from rocm_wheels.repair.model import Graft, RepairPlan
+from rocm_wheels.errors import BrokenWheel, NoSpace
+from rocm_wheels.repair.budget import WORKERS, Budget
+from rocm_wheels.repair.model import ElfPlan, Graft, RepairPlan
 from rocm_wheels.wheel import WheelArchive, WheelWriter
 from rocm_wheels.wheel.metadata import with_headers, with_tags
-from rocm_wheels.wheel.record import Row
+from rocm_wheels.wheel.record import Row, encode_digest
+from rocm_wheels.wheel.writer import Packed, pack_file
 
 _LICENCES = "licenses/rocm"
 _SBOM = "sboms/rocm-wheels.cdx.json"
 
 
-def apply_plan(plan: RepairPlan, dest: Path, console: Console) -> Path:
-    """Write the repaired wheel into directory ``dest`` and return its path.
+def apply_plan(plan: RepairPlan, dest: Path, console: Console, *, memory_mib: int = 512) -> Path:
+    """Write the repaired wheel into directory ``dest`` and return its path; buffers stay below ``memory_mib``.
 
-    A wheel that needs nothing is copied byte for byte. Raises :class:`EditFailed` and :class:`NoSpace`; ``dest`` then
-    holds no new file.
+    A wheel that needs nothing is copied byte for byte. Raises :class:`EditFailed`, :class:`NoSpace` and
+    :class:`BrokenWheel` for a file that is not what RECORD says; ``dest`` then holds no new file.
     """
-    dest.mkdir(parents=True, exist_ok=True)
     target = dest / plan.name
-    if plan.is_noop and not plan.requires_external:
-        if not (target.exists() and target.samefile(plan.wheel)):
-            beside = target.with_name(f".{target.name}.part")
-            shutil.copyfile(plan.wheel, beside)
-            beside.replace(target)
-        return target
-    with tempfile.TemporaryDirectory(prefix=".rocm-wheels-", dir=dest) as scratch:
-        with WheelArchive.open(plan.wheel) as archive:
-            edited = _edit_all(plan, archive, Path(scratch), console)
-            with console.step(f"write {target.name}"), WheelWriter(target) as writer:
-                _write(plan, archive, edited, writer)
+    try:
+        dest.mkdir(parents=True, exist_ok=True)
+        if plan.is_noop:
+            return _take_over(plan.wheel, target)
+        with tempfile.TemporaryDirectory(prefix=".rocm-wheels-", dir=dest) as scratch:
+            with WheelArchive.open(plan.wheel) as archive:
+                _check_space(plan, archive, dest)
+                packed = _edit_all(plan, archive, Path(scratch), console, Budget(memory_mib << 20))
+                with console.step(f"write {target.name}"), WheelWriter(target) as writer:
+                    _write(plan, archive, packed, writer)
+    except OSError as error:
+        raise NoSpace(
+            f"{error.filename or dest} cannot be written: {error.strerror}", remedy="choose another --dest"
+        ) from error
     return target
 
 
-def _edit_all(plan: RepairPlan, archive: WheelArchive, scratch: Path, console: Console) -> dict[str, Path]:
-    """Lay the files that change or come in, then edit them in parallel; member → edited file."""
+def _take_over(wheel: Path, target: Path) -> Path:
+    if not (target.exists() and target.samefile(wheel)):
+        beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+        shutil.copyfile(wheel, beside)
+        beside.replace(target)
+    return target
+
+
+def _check_space(plan: RepairPlan, archive: WheelArchive, dest: Path) -> None:
+    """Raise :class:`NoSpace` unless the result and the files that change fit: each once whole, once deflated."""
+    changed = sum(archive.member(e.member).size for e in plan.elves if e.edit and e.member in archive)
+    taken = sum(graft.source.stat().st_size for graft in (*plan.grafts, *plan.data))
+    needed = archive.path.stat().st_size + 2 * (changed + taken)
+    free = shutil.disk_usage(dest).free
+    if free < needed:
+        raise NoSpace(f"{dest} has {free >> 20} MiB free; the repair needs {needed >> 20}", remedy="choose --dest")
+
+
+def _edit_all(
+    plan: RepairPlan, archive: WheelArchive, scratch: Path, console: Console, budget: Budget
+) -> dict[str, Packed]:
+    """Lay every file that changes or comes in, then edit and deflate them in parallel, largest first."""
     sources = {graft.member: graft.source for graft in plan.grafts}
     changed = [elf for elf in plan.elves if elf.edit or elf.member in sources]
+    if not changed:
+        return {}
+    hashes = {row.path: row.digest for row in archive.record}
     laid: dict[str, Path] = {}
     for number, elf in enumerate(changed):
         file = scratch / f"{number}-{Path(elf.member).name}"
         if elf.member in sources:
             shutil.copyfile(sources[elf.member], file)
         else:
-            file.write_bytes(archive.read(elf.member))
+            _extract(archive, elf.member, file, hashes.get(elf.member, ""))
         laid[elf.member] = file
-    edits = [(laid[elf.member], elf.edit) for elf in changed if elf.edit]
-    if not edits:
-        return laid
+    changed.sort(key=lambda elf: (-laid[elf.member].stat().st_size, elf.member))
     patchelf = find_patchelf()
-    with console.progress("edit libraries", len(edits)) as advance, ThreadPoolExecutor() as pool:
-        for _ in pool.map(lambda job: apply_edit(job[0], job[1], patchelf), edits):
+
+    def work(elf: ElfPlan) -> tuple[str, Packed]:
+        file = laid[elf.member]
+        if elf.edit:
+            with budget.take(2 * file.stat().st_size):  # patchelf holds a file and what it makes of it
+                apply_edit(file, elf.edit, patchelf)
+        packed = pack_file(file, file.with_name(f"{file.name}.deflated"))
+        file.unlink()
+        return elf.member, packed
+
+    with console.progress("edit libraries", len(changed)) as advance, ThreadPoolExecutor(WORKERS) as pool:
+        found = {}
+        for member, packed in pool.map(work, changed):
+            found[member] = packed
             advance(1)
-    return laid
+    return found
 
 
-def _write(plan: RepairPlan, archive: WheelArchive, edited: dict[str, Path], writer: WheelWriter) -> None:
+def _extract(archive: WheelArchive, member: str, file: Path, recorded: str) -> None:
+    sha = hashlib.sha256()
+    with file.open("wb") as out:
+        for chunk in archive.chunks(archive.member(member)):
+            sha.update(chunk)
+            out.write(chunk)
+    if recorded.startswith("sha256=") and recorded != encode_digest(sha.digest()):
+        raise BrokenWheel(
+            f"{archive.path.name}: {member} is not the file that RECORD vouches for",
+            remedy="get the wheel again, or make a new RECORD where it was built",
+        )
+
+
+def _write(plan: RepairPlan, archive: WheelArchive, packed: dict[str, Packed], writer: WheelWriter) -> None:
     rows = {row.path: row for row in archive.record}
     info = archive.dist_info
     licences = _licences(plan)
@@ -77,12 +130,12 @@ def _write(plan: RepairPlan, archive: WheelArchive, edited: dict[str, Path], wri
             continue
         if member.name in rewritten:
             writer.add(member.name, rewritten[member.name].encode("utf-8"), mode=member.mode)
-        elif member.name in edited:
-            writer.add(member.name, edited[member.name].read_bytes(), mode=member.mode)
+        elif member.name in packed:
+            writer.add_packed(member.name, packed[member.name], mode=member.mode)
         else:
-            writer.copy(archive, member, _row(archive, member.name, rows))
+            writer.copy(archive, member, _row(member.name, rows))
     for graft in plan.grafts:
-        writer.add(graft.member, edited[graft.member].read_bytes(), mode=0o755)
+        writer.add_packed(graft.member, packed[graft.member], mode=0o755)
     for graft in plan.data:
         writer.add(graft.member, graft.source.read_bytes())
     for name, file in sorted(licences.items()):
@@ -91,7 +144,7 @@ def _write(plan: RepairPlan, archive: WheelArchive, edited: dict[str, Path], wri
         writer.add(f"{info}/{_SBOM}", _sbom(plan))
 
 
-def _row(archive: WheelArchive, name: str, rows: dict[str, Row]) -> Row:
+def _row(name: str, rows: dict[str, Row]) -> Row:
     """The member's row. One without a hash is not blessed with one: its content was never vouched for."""
     return rows.get(name) or Row(name, "", None)
 

@@ -6,18 +6,16 @@ Reads the machine, changes nothing.
 from __future__ import annotations
 
 import functools
-import mmap
-import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocm_wheels.elf import ElfFile
 from rocm_wheels.errors import LibraryMissing
+from rocm_wheels.repair.facts import ElfFacts, file_facts
 from rocm_wheels.repair.model import Graft
-from rocm_wheels.repair.providers import DATA, is_rocm, serves, stem
+from rocm_wheels.repair.providers import DATA, OPENS, is_rocm, serves, stem
 from rocm_wheels.wheel.tags import system_libraries
 
 DEFAULT_LIB_DIRS = (
@@ -29,61 +27,94 @@ DEFAULT_LIB_DIRS = (
     Path("/opt/amdgpu/lib/x86_64-linux-gnu"),
 )
 
-_LITERAL = re.compile(rb"(?<![\w./+-])lib[\w+-]+\.so(?:\.\d+)*(?=\0)")
-
 
 @dataclass(frozen=True)
 class Found:
-    """A library on the machine: the file that its name leads to and what it needs and opens."""
+    """A library on the machine: the name that it is needed by, the file that it leads to, and its facts."""
 
     name: str
     path: Path
-    needed: tuple[str, ...]
-    opens: tuple[str, ...]
+    facts: ElfFacts
+    needed_by: str
 
 
-def closure(needs: dict[str, str], lib_dirs: tuple[Path, ...], outside: Iterable[str]) -> dict[str, Found]:
-    """Every library that ``needs`` (name → who needs it) leads to, by name; those ``outside`` are not followed.
+@dataclass(frozen=True)
+class Closure:
+    """The libraries to graft by name, and what was opened by name but is there under another name only."""
 
-    Raises :class:`LibraryMissing` naming the library, who needs it and where it was looked for.
+    found: dict[str, Found]
+    notes: tuple[str, ...]
+
+
+def closure(needs: Mapping[str, str], lib_dirs: tuple[Path, ...], outside: Callable[[str], bool]) -> Closure:
+    """Every library that ``needs`` (name → who needs it) leads to; those ``outside`` are not followed.
+
+    Raises :class:`LibraryMissing` naming each library that is in none of ``lib_dirs`` and who needs it.
     """
-    left = set(outside) | system_libraries()
     found: dict[str, Found] = {}
-    queue = dict(needs)
-    while queue:
-        name, needed_by = queue.popitem()
-        if name in found or name in left:
+    missing: dict[str, str] = {}
+    opened: dict[str, str] = {}
+    queue = list(needs.items())
+    while queue or opened:
+        if not queue:  # names that are opened come after all needs, so that an alias of a need is seen as one
+            queue, opened = list(_worth_opening(opened, found, lib_dirs).items()), {}
             continue
-        library = find(name, lib_dirs)
+        name, needed_by = queue.pop()
+        if name in found or name in system_libraries() or outside(name):
+            continue
+        library = find(name, lib_dirs, needed_by)
         if library is None:
-            raise LibraryMissing(
-                f"{needed_by} needs {name}, which is in none of {', '.join(map(str, lib_dirs))}",
-                remedy="repair where the wheel was built, or name the directory: --lib-dir DIR",
-            )
+            missing[name] = needed_by
+            continue
         found[name] = library
-        queue.update(dict.fromkeys(library.needed, name))
-        queue.update({opened: name for opened in library.opens if find(opened, lib_dirs)})
-    return found
+        queue += [(needed, name) for needed in library.facts.needed]
+        opened.update((n, name) for n in _opened(library, lib_dirs) if n not in found and not outside(n))
+    if missing:
+        listed = "; ".join(f"{by} needs {name}" for name, by in sorted(missing.items()))
+        raise LibraryMissing(
+            f"{listed}: in none of {', '.join(map(str, lib_dirs))}",
+            remedy="repair where the wheel was built, name the directory (--lib-dir DIR), or leave it out (--exclude)",
+        )
+    return Closure(dict(sorted(found.items())), _aliases(found, lib_dirs))
 
 
-@functools.cache
-def find(name: str, lib_dirs: tuple[Path, ...]) -> Found | None:
+def find(name: str, lib_dirs: tuple[Path, ...], needed_by: str) -> Found | None:
     """The library called ``name`` in the first of ``lib_dirs`` that has it."""
     path = next((d / name for d in lib_dirs if (d / name).is_file()), None)
-    if path is None:
-        return None
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        elf = ElfFile.parse(data, name)
-        needed, soname = elf.needed, elf.soname or name
-        opens = _opened(data, soname) if is_rocm(name) else ()
-        del elf
-    return Found(name, path, needed, opens)
+    return None if path is None else Found(name, path, file_facts(path, opens=is_rocm(name)), needed_by)
 
 
-def _opened(data: mmap.mmap, own: str) -> tuple[str, ...]:
-    """ROCm libraries that this one opens by a name in its data; bare names that only developers have are left out."""
-    names = {m.decode("ascii") for m in _LITERAL.findall(data)}
-    return tuple(sorted(n for n in names if is_rocm(n) and n != own and not n.endswith(".so")))
+def _opened(library: Found, lib_dirs: tuple[Path, ...]) -> Iterator[str]:
+    """ROCm libraries of this machine that ``library`` opens by name."""
+    for name in library.facts.opens:
+        if is_rocm(name) and any((d / name).is_file() for d in lib_dirs):
+            yield name
+    for pattern in OPENS.get(stem(library.name), ()):
+        places = sorted(p for d in lib_dirs for p in d.glob(pattern))
+        yield from (file_facts(p).soname or p.name for p in places[:1])
+
+
+def _worth_opening(opened: Mapping[str, str], found: Mapping[str, Found], lib_dirs: tuple[Path, ...]) -> dict[str, str]:
+    """Of the ``opened`` names those that lead to a file which is not taken yet."""
+    taken = {library.path.resolve() for library in found.values()}
+    worth: dict[str, str] = {}
+    for name, by in sorted(opened.items(), key=lambda item: (-len(item[0]), item[0])):
+        path = next((d / name for d in lib_dirs if (d / name).is_file()), None)
+        if path is not None and path.resolve() not in taken:
+            taken.add(path.resolve())
+            worth[name] = by
+    return worth
+
+
+def _aliases(found: Mapping[str, Found], lib_dirs: tuple[Path, ...]) -> tuple[str, ...]:
+    real = {library.path.resolve(): name for name, library in found.items()}
+    notes = set()
+    for library in found.values():
+        for name in _opened(library, lib_dirs):
+            path = next((d / name for d in lib_dirs if (d / name).is_file()), None)
+            if name not in found and path is not None and path.resolve() in real:
+                notes.add(f"{library.name} opens {name} by name; the wheel has it as {real[path.resolve()]} only")
+    return tuple(sorted(notes))
 
 
 def data_files(library: Found, libdir: str, archs: tuple[str, ...]) -> list[Graft]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ class RepairOptions:
     """What is wanted. ``archs`` limits grafted data files; ``lib_dirs`` are searched for libraries to graft.
 
     ``absolute`` are directories that end every thin RPATH, such as ``/opt/rocm/lib``; ``plat`` is a platform tag that
-    must be met; ``exclude`` names further libraries that stay outside, each of which must be needed.
+    must be met; ``exclude`` are names or patterns of further libraries that stay outside; each must match a need.
     """
 
     mode: Mode = "thin"
@@ -75,14 +75,14 @@ class RepairPlan:
     tags: tuple[str, ...]
     name: str
     requires_external: tuple[str, ...]
-    notes: tuple[str, ...] = field(default=())
+    retags: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def is_noop(self) -> bool:
         """Whether the wheel is already what the plan wants."""
-        return (
-            not self.grafts and not self.data and not any(e.edit for e in self.elves) and self.name == self.wheel.name
-        )
+        changes = (self.grafts, self.data, self.requires_external, self.retags, self.name != self.wheel.name)
+        return not any(changes) and not any(e.edit for e in self.elves)
 
     def as_dict(self) -> dict[str, Any]:
         """The plan for ``--json``."""

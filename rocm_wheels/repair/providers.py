@@ -7,7 +7,10 @@ preload list of ROCm/TheRock `build_prod_wheels.py`, and the packages of Debian'
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import PurePosixPath
+
+from rocm_wheels.gpu import GENERIC_TARGETS, KNOWN_TARGETS
 
 # Opened by name by torch, Triton, roctracer or each other: never renamed.
 _ROCM = re.compile(
@@ -26,18 +29,41 @@ DATA: dict[str, tuple[str, ...]] = {
     "libhipsparselt": ("hipsparselt/library",),
     "libMIOpen": ("../share/miopen/db",),
     "librccl": ("../share/rccl/msccl-algorithms",),
+    "librocfft": ("rocfft",),
 }
 
 # Where AMD's SDK wheels put libraries, below site-packages (ROCm/TheRock, pytorch `.ci/manywheel`).
 SDK_LAYOUTS = ("_rocm_sdk_core/lib", "_rocm_sdk_core/lib/rocm_sysdeps/lib", "_rocm_sdk_libraries/lib")
 
+# Libraries of a torch wheel, for wheels that declare torch as a dependency: they live in torch/lib.
+_TORCH = re.compile(r"lib(c10|c10_hip|c10_cuda|torch|torch_cpu|torch_hip|torch_cuda|torch_python|shm|caffe2_\w+)\.so")
+TORCH_LAYOUT = "torch/lib"
+
+# Opened by a name that is put together at run time, so that no literal shows it (ROCm/clr, hiprtc).
+OPENS: dict[str, tuple[str, ...]] = {
+    "libhiprtc": ("libhiprtc-builtins.so.*",),
+    "libamdhip64": ("libhiprtc-builtins.so.*",),
+}
+
 _VERSION = re.compile(r"\.so(\.\d+)*$")
-_GFX = re.compile(r"gfx[0-9a-f]{3,4}(?![0-9a-f])")
+# Longest name first: MIOpen writes the number of compute units right behind the target (gfx90a68, gfx94280).
+_GFX = re.compile("|".join(sorted((*KNOWN_TARGETS, *GENERIC_TARGETS), key=lambda name: (-len(name), name))))
 
 
 def is_rocm(name: str) -> bool:
     """Whether a library of this file name belongs to ROCm."""
     return _ROCM.fullmatch(name) is not None
+
+
+def is_torch(name: str) -> bool:
+    """Whether a library of this file name comes with the torch wheel."""
+    return _TORCH.fullmatch(name) is not None
+
+
+def rocm_major(names: Iterable[str]) -> int | None:
+    """The ROCm major release that these library names belong to: HIP's SONAME follows it (5, 6, 7)."""
+    majors = {int(m[1]) for name in names if (m := re.fullmatch(r"libamdhip64\.so\.(\d+)(\.\d+)*", name))}
+    return majors.pop() if len(majors) == 1 else None
 
 
 def stem(name: str) -> str:
