@@ -200,9 +200,7 @@ def _read_compressed(data: memoryview, offset: int, name: str) -> Bundle:
 
 def _stored_size(body: memoryview, header: _Header, name: str) -> int:
     """Version 1 has no total length: inflate to find where the stream ends."""
-    stream: Any = (
-        zlib.decompressobj() if header.method == "zlib" else zstandard.ZstdDecompressor().decompressobj()
-    )
+    stream: Any = zlib.decompressobj() if header.method == "zlib" else zstandard.ZstdDecompressor().decompressobj()
     try:
         stream.decompress(body)
         return len(body) - len(stream.unused_data)

@@ -308,7 +308,13 @@ def test_on_the_host_the_command_ends_with_its_killed_parent(tmp_path: Path) -> 
 def _parent(name: str, tmp_path: Path, dockerfile: Path | str = "") -> subprocess.Popen[str]:
     """A process that runs `sleep 300` by the engine, or in a step of ``dockerfile``, returned when that is running."""
     command = [sys.executable, "-c", PARENT, name, str(tmp_path), IMAGE, str(dockerfile)]
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    parent = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job would inherit "ignored"
+    )
     assert parent.stdout is not None
     assert any(line == "running\n" for line in parent.stdout)
     return parent
