@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,12 +28,14 @@ PYTHONS = ("3.11", "3.13", "3.14")
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     try:
         ensure_packages("engine", Console())
     except PackagesMissing as error:
         pytest.skip(str(error))
-    return tmp_path_factory.mktemp("dist")
+    folder = tmp_path_factory.mktemp("dist")
+    yield folder
+    shutil.rmtree(folder)  # fat wheels are large, and pytest would keep three runs of them
 
 
 def command(*words: str) -> list[str]:
