@@ -25,7 +25,8 @@ from rocm_wheels.wheel import Member, WheelArchive
 _IN_MEMORY = 64 << 20
 _ELF = b"\x7fELF"
 _HEADER = 20
-_LITERAL = re.compile(rb"(?<![\w./+-])lib[\w+-]+\.so(?:\.\d+)*(?=\0)")
+_LITERAL = re.compile(rb"lib[\w+-]+\.so(?:\.\d+)*\0")
+_INSIDE_A_NAME = frozenset(b"-+./_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 @dataclass(frozen=True)
@@ -117,5 +118,15 @@ def _facts(data: Any, name: str, *, opens: bool = False) -> ElfFacts | None:
         elf.verneed,
         elf.stack_executable,
         elf.size,
-        tuple(sorted({m.decode("ascii") for m in _LITERAL.findall(data)} - {elf.soname or ""})) if opens else (),
+        _literals(elf) if opens else (),
     )
+
+
+def _literals(elf: ElfFile) -> tuple[str, ...]:
+    """Library names among the constants, other than the file's own: what it may open at run time."""
+    data = elf.section_bytes(".rodata")
+    found = set()
+    for match in _LITERAL.finditer(data):
+        if not match.start() or data[match.start() - 1] not in _INSIDE_A_NAME:
+            found.add(match[0][:-1].decode("ascii"))
+    return tuple(sorted(found - {elf.soname or ""}))
