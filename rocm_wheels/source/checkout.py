@@ -115,6 +115,8 @@ def _lay(release: Release, into: Path, settings: Settings, console: Console) -> 
 def _report(applied: tuple[PatchStatus, ...], console: Console) -> None:
     for status in applied:
         console.line(f"  patch {status.patch.name}: {status.state}")
+        if status.reason:
+            console.warn(f"{status.patch.name} was made for other lines: {status.reason}")
 
 
 def _rows(applied: tuple[PatchStatus, ...]) -> list[dict[str, str]]:

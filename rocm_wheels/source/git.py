@@ -115,10 +115,26 @@ def _has(cache: Path, commit: str) -> bool:
     return _run("rev-list", "--objects", "--quiet", f"{commit}^{{commit}}", cwd=cache).returncode == 0
 
 
+def environment(**own: str) -> dict[str, str]:
+    """The environment for git without what points it to another repository, as inside of a git hook."""
+    local = (
+        "DIR",
+        "WORK_TREE",
+        "INDEX_FILE",
+        "OBJECT_DIRECTORY",
+        "ALTERNATE_OBJECT_DIRECTORIES",
+        "COMMON_DIR",
+        "PREFIX",
+    )
+    dropped = {f"GIT_{name}" for name in local}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return {**kept, "LC_ALL": "C", **own}
+
+
 def _run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", "GIT_LFS_SKIP_SMUDGE": "1"}
+    own = environment(GIT_TERMINAL_PROMPT="0", GIT_LFS_SKIP_SMUDGE="1")
     command = ["git", "-c", "core.autocrlf=false", "-c", "advice.detachedHead=false", *words]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, check=False)
 
 
 def _git(*words: str, cwd: Path | None = None) -> str:

@@ -43,7 +43,7 @@ class CheckoutPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class PatchStatus:
-    """What a patch would do to a tree: ``state`` and, where it would not apply, the reason."""
+    """What a patch would do to a tree: ``state`` and why it would not apply, or by how much its hunks moved."""
 
     patch: Patch
     state: Literal["applies", "already applied", "fails", "target missing"]

@@ -1,12 +1,15 @@
 """Patch series: classified as a whole on scratch copies, then put on a tree in one go.
 
-git's rules apply: no fuzz, so a patch for another version fails instead of landing somewhere near (pytorch#29303,
-ROCm/TheRock#1674). Each patch is tried on what the ones before it leave.
+git's rules apply, whatever the user's git is configured to: no fuzz, so a patch for another version fails instead of
+landing somewhere near (pytorch#29303, ROCm/TheRock#1674). Each patch is tried on what the ones before it leave. The
+result lies whole beside the tree's record before a file of the tree changes; a run that was killed while it was put in
+place is finished by the next.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -17,15 +20,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rocm_wheels.config import PROJECT_ROOT
-from rocm_wheels.errors import PatchFailed, PatchTargetMissing
+from rocm_wheels.errors import PatchFailed, PatchTargetMissing, SourceToolMissing
 from rocm_wheels.release import Release
-from rocm_wheels.source.model import PHASES, Patch, PatchStatus
+from rocm_wheels.source.git import environment
+from rocm_wheels.source.model import PHASES, STATE, Patch, PatchStatus
 
 PATCHES = PROJECT_ROOT / "patches"
 
-_OLD = re.compile(rb"^(?:--- (?:a/)?|rename from |copy from )([^\t\r\n]+)", re.MULTILINE)
-_NEW = re.compile(rb"^(?:\+\+\+ (?:b/)?|rename to |copy to )([^\t\r\n]+)", re.MULTILINE)
-_GIT = re.compile(rb"^diff --git a/(\S+) b/(\S+)", re.MULTILINE)
+_OFFSET = re.compile(r"^Hunk #\d+ succeeded at .*offset .*$", re.MULTILINE)
+_ABSENT = re.compile(r"^error: (.+): No such file or directory$", re.MULTILINE)
+_PENDING = STATE.parent / "pending"
 
 
 def find_patches(release: Release, root: Path = PATCHES) -> tuple[Patch, ...]:
@@ -41,7 +45,7 @@ def find_patches(release: Release, root: Path = PATCHES) -> tuple[Patch, ...]:
 def classify(series: Sequence[Patch], tree: Path) -> tuple[PatchStatus, ...]:
     """What each patch of ``series`` would do to ``tree``, which stays as it is."""
     with _scratch(series, tree) as scratch:
-        return tuple(_try(patch, scratch, tree) for patch in series)
+        return _put_on(series, scratch, tree)
 
 
 def apply(series: Sequence[Patch], tree: Path) -> tuple[PatchStatus, ...]:
@@ -49,11 +53,33 @@ def apply(series: Sequence[Patch], tree: Path) -> tuple[PatchStatus, ...]:
 
     Raises :class:`PatchTargetMissing` or :class:`PatchFailed` before anything in ``tree`` changes.
     """
+    _finish(tree)
     with _scratch(series, tree) as scratch:
-        found = tuple(_try(patch, scratch, tree) for patch in series)
+        found = _put_on(series, scratch, tree)
         _refuse(found)
-        for name in _touched(series):
-            _take_over(scratch / name, tree / name)
+        if any(s.state == "applies" for s in found):
+            _stage(scratch, _touched(series), tree)
+    _finish(tree)
+    return found
+
+
+def _put_on(series: Sequence[Patch], scratch: Path, tree: Path) -> tuple[PatchStatus, ...]:
+    """Put ``series`` on the copies in ``scratch``.
+
+    When that fails the first patches may be on the tree already, the later ones having changed their lines: then
+    they come off in reverse.
+    """
+    found = tuple(_try(patch, scratch, tree) for patch in series)
+    if all(s.state in ("applies", "already applied") for s in found):
+        return found
+    for count in range(len(series), 1, -1):
+        with _scratch(series, tree) as undone:
+            there = series[:count]
+            if any(_git_apply(patch, undone, "--reverse").returncode for patch in reversed(there)):
+                continue
+        _copy(_touched(series), tree, scratch)
+        rest = tuple(_try(patch, scratch, tree) for patch in series[count:])
+        return (*(PatchStatus(patch=patch, state="already applied") for patch in there), *rest)
     return found
 
 
@@ -71,60 +97,88 @@ def _refuse(found: Sequence[PatchStatus]) -> None:
 @contextmanager
 def _scratch(series: Sequence[Patch], tree: Path) -> Iterator[Path]:
     """A folder with copies of just the files that ``series`` touches."""
+    names = _touched(series)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as name:
-        scratch = Path(name)
-        for file in _touched(series):
-            if (tree / file).is_file() or (tree / file).is_symlink():
-                (scratch / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(tree / file, scratch / file, follow_symlinks=False)
-        yield scratch
+        _copy(names, tree, Path(name))
+        yield Path(name)
+
+
+def _copy(names: Sequence[str], tree: Path, scratch: Path) -> None:
+    """Make the files ``names`` in ``scratch`` what they are in ``tree``."""
+    for name in names:
+        for parent in Path(name).parents:
+            if (tree / parent).is_symlink():
+                raise PatchFailed(f"the series changes {name}, but {parent} is a symbolic link in {tree}")
+        source, target = tree / name, scratch / name
+        if source.is_dir() and not source.is_symlink():
+            raise PatchFailed(f"the series changes the file {name}, which is a directory in {tree}")
+        target.unlink(missing_ok=True)
+        if source.is_file() or source.is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _touched(series: Sequence[Patch]) -> list[str]:
-    return sorted({name for patch in series for name in (*_names(patch, _OLD), *_names(patch, _NEW))})
+    """Every file that ``series`` reads, writes or removes."""
+    return sorted({name for patch in series for name in _names(patch)})
 
 
-def _names(patch: Patch, pattern: re.Pattern[bytes]) -> list[str]:
-    """File names that a patch mentions on its old or new side; refuses those that leave the tree."""
-    data = patch.path.read_bytes()
-    side = 0 if pattern is _OLD else 1
-    raw = {m.strip() for m in pattern.findall(data)} | {pair[side] for pair in _GIT.findall(data)}
-    names = sorted(n.decode("utf-8", "surrogateescape") for n in raw if n not in (b"/dev/null", b"dev/null"))
+def _names(patch: Patch) -> list[str]:
+    """The files of one patch as git reads them, old and new side; refuses those that leave the tree."""
+    names = set()
+    for side in ((), ("--reverse",)):
+        listed = _git_apply(patch, patch.path.parent, "--numstat", "-z", *side).stdout
+        names |= {row.split("\t", 2)[2] for row in listed.split("\0") if row.count("\t") >= 2}
     for name in names:
-        if name.startswith("/") or ".." in name.split("/"):
+        if name.startswith("/") or {"..", ".git", STATE.parts[0]} & set(name.split("/")):
             raise PatchFailed(f"{patch.name} names {name!r}, which is outside the source tree")
-    return names
+    return sorted(names)
 
 
 def _try(patch: Patch, scratch: Path, tree: Path) -> PatchStatus:
-    done = _git_apply(patch, scratch)
-    if done.returncode == 0:
-        return PatchStatus(patch=patch, state="applies")
-    if _git_apply(patch, scratch, "--check", "--reverse").returncode == 0:
+    forward = _git_apply(patch, scratch, "--check", "--verbose")
+    backward = _git_apply(patch, scratch, "--check", "--verbose", "--reverse")
+    moved = _OFFSET.findall(forward.stderr)
+    exactly_there = backward.returncode == 0 and not _OFFSET.search(backward.stderr)
+    if forward.returncode == 0 and not (moved and exactly_there):
+        _git_apply(patch, scratch)
+        return PatchStatus(patch=patch, state="applies", reason="; ".join(moved))
+    if backward.returncode == 0:
         return PatchStatus(patch=patch, state="already applied")
-    created = set(_names(patch, _NEW)) - set(_names(patch, _OLD))
-    missing = [n for n in _names(patch, _OLD) if not (scratch / n).exists() and n not in created]
-    if missing and _needs_old(patch, missing):
-        return PatchStatus(patch=patch, state="target missing", reason=_missing_reason(missing[0], tree))
-    return PatchStatus(patch=patch, state="fails", reason=_line_ends(patch, scratch) or done.stderr.strip())
+    if absent := _ABSENT.search(forward.stderr):
+        return PatchStatus(patch=patch, state="target missing", reason=_missing_reason(absent[1], tree))
+    return PatchStatus(patch=patch, state="fails", reason=_why(patch, scratch, forward.stderr))
+
+
+def _why(patch: Patch, scratch: Path, stderr: str) -> str:
+    """The cause of a failure: line ends, a patch that is there in part, or git's own words with file and line."""
+    if ends := _line_ends(patch, scratch):
+        return ends
+    words = "; ".join(re.findall(r"^error: ((?!while searching).+)$", stderr, re.MULTILINE)) or stderr.strip()
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as name:
+        trial = Path(name)
+        _copy(_names(patch), scratch, trial)
+        done = _git_apply(patch, trial, "--reverse", "--reject", "--verbose").stderr
+    there = re.findall(r"^(?:Hunk #\d+ applied cleanly|Applied patch .* cleanly)", done, re.MULTILINE)
+    return f"{words} (partly applied: some of it is in the source already)" if there else words
 
 
 def _git_apply(patch: Patch, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """``git apply`` in a folder that git takes for no part of a repository."""
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent), "LC_ALL": "C"}
-    environment.pop("GIT_DIR", None)
+    """``git apply`` in a folder that git takes for no part of a repository, with no configuration of the user's."""
+    isolated = environment(
+        GIT_DIR=os.devnull,
+        GIT_CONFIG_GLOBAL=os.devnull,
+        GIT_CONFIG_NOSYSTEM="1",
+        GIT_CONFIG_COUNT="0",
+        GIT_CONFIG_PARAMETERS="",
+    )
     command = ["git", "apply", "--whitespace=nowarn", *options, str(patch.path.resolve())]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
-def _needs_old(patch: Patch, names: Sequence[str]) -> bool:
-    """Whether one of ``names`` must exist before the patch: it is not one that the patch creates."""
-    data = patch.path.read_bytes()
-    created = {
-        m.decode("utf-8", "surrogateescape")
-        for m in re.findall(rb"^--- /dev/null\r?\n\+\+\+ (?:b/)?([^\t\r\n]+)", data, re.MULTILINE)
-    }
-    return any(name not in created for name in names)
+    try:
+        return subprocess.run(
+            command, cwd=folder, env=isolated, capture_output=True, text=True, errors="surrogateescape", check=False
+        )
+    except FileNotFoundError as error:
+        raise SourceToolMissing("git is needed to apply patches", remedy="apt-get install git") from error
 
 
 def _missing_reason(name: str, tree: Path) -> str:
@@ -138,7 +192,7 @@ def _missing_reason(name: str, tree: Path) -> str:
 def _line_ends(patch: Patch, scratch: Path) -> str:
     """Why a patch fails when the cause is carriage returns on one side only (microsoft/vcpkg#442)."""
     in_patch = b"\r\n" in patch.path.read_bytes()
-    files = [scratch / n for n in _names(patch, _OLD) if (scratch / n).is_file()]
+    files = [scratch / n for n in _names(patch) if (scratch / n).is_file()]
     in_tree = any(b"\r\n" in file.read_bytes() for file in files)
     if in_patch and not in_tree:
         return "the patch has CRLF line ends, the source has LF: convert the patch (sed 's/\\r$//')"
@@ -147,10 +201,38 @@ def _line_ends(patch: Patch, scratch: Path) -> str:
     return ""
 
 
-def _take_over(new: Path, target: Path) -> None:
-    """Make ``target`` what the scratch copy is now, renamed in; a file that is gone there goes here."""
+def _stage(scratch: Path, names: Sequence[str], tree: Path) -> None:
+    """Lay the patched files beside the tree's record; the rename at the end decides that they will be taken over."""
+    beside = (tree / _PENDING).with_suffix(".part")
+    shutil.rmtree(beside, ignore_errors=True)
+    (beside / "files").mkdir(parents=True)
+    _copy(names, scratch, beside / "files")
+    (beside / "names.json").write_text(json.dumps(list(names)), "utf-8")
+    beside.rename(tree / _PENDING)
+
+
+def _finish(tree: Path) -> None:
+    """Take over what was staged, by this run or by one that was killed after it had staged everything."""
+    pending = tree / _PENDING
+    if not pending.is_dir():
+        return
+    for name in json.loads((pending / "names.json").read_text("utf-8")):
+        _take_over(pending / "files" / name, tree, name)
+    finished = pending.with_suffix(".done")
+    shutil.rmtree(finished, ignore_errors=True)
+    pending.rename(finished)
+    shutil.rmtree(finished)
+
+
+def _take_over(new: Path, tree: Path, name: str) -> None:
+    """Make the file ``name`` of ``tree`` what ``new`` is, renamed in; one that is gone there goes here."""
+    target = tree / name
     if not new.exists() and not new.is_symlink():
         target.unlink(missing_ok=True)
+        for parent in list(Path(name).parents)[:-1]:
+            if not (tree / parent).is_dir() or any((tree / parent).iterdir()):
+                break
+            (tree / parent).rmdir()
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.{os.getpid()}")
