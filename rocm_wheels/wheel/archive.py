@@ -256,7 +256,9 @@ class _Directory:
         if at + _EOCD.size + comment != len(self._data):
             raise self._fail(f"{len(self._data) - at - _EOCD.size - comment} bytes follow its end")
         end = at
-        if _FULL32 in (size, start) or count == _FULL16:
+        # Python's zipfile writes the ZIP64 record from 2 GiB on, though the plain fields still hold the values.
+        has_locator = self._data[max(0, at - _EOCD64_LOCATOR.size) : at][:4] == b"PK\6\7"
+        if has_locator or _FULL32 in (size, start) or count == _FULL16:
             locator = self._unpack(_EOCD64_LOCATOR, at - _EOCD64_LOCATOR.size, b"PK\6\7", "ZIP64 locator")
             end = locator[2]
             fields = self._unpack(_EOCD64, end, b"PK\6\6", "ZIP64 end of central directory")

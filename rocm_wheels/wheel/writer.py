@@ -11,6 +11,7 @@ import shutil
 import stat
 import struct
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -96,8 +97,7 @@ class WheelWriter:
         if kind is None:
             self.close()
         else:
-            self._file.close()
-            self._beside.unlink(missing_ok=True)
+            self._discard()
 
     def copy(self, archive: WheelArchive, member: Member, recorded: Row, *, name: str = "") -> None:
         """Take ``member`` over as its compressed bytes; ``recorded`` is its row of the old RECORD.
@@ -156,15 +156,19 @@ class WheelWriter:
         """
         try:
             self._finish()
+            self._file.close()
         except OSError as error:
-            self._beside.unlink(missing_ok=True)
+            self._discard()
             raise _no_space(self._beside, error) from error
         except BaseException:
-            self._beside.unlink(missing_ok=True)
+            self._discard()
             raise
-        finally:
-            self._file.close()
         self._beside.replace(self.path)
+
+    def _discard(self) -> None:
+        self._beside.unlink(missing_ok=True)
+        with suppress(OSError):  # on a full disk closing writes what is still buffered, and fails again
+            self._file.close()
 
     def _finish(self) -> None:
         info = {m.name.partition("/")[0] for m in self._members if m.name.partition("/")[0].endswith(".dist-info")}
