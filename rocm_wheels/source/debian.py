@@ -25,13 +25,17 @@ _COMPONENT = re.compile(r"\.orig-([A-Za-z0-9-]+)\.tar\.")
 def lay(source: Source, into: Path, *, settings: Settings, console: Console) -> str:
     """Unpack the original source of ``source`` into ``into``; returns its identity."""
     folder = settings.cache / "debian" / f"{source.package}_{source.version}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         dsc = folder / f"{source.package}_{source.version.partition(':')[2] or source.version}.dsc"
-        if not dsc.is_file():
-            _fetch(source, folder, settings, console)
-        check_pin(dsc, source.sha256)
-        files = _verified_files(dsc)
+        if not folder.is_dir():
+            beside = folder.with_name(f".{folder.name}.part")
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir()
+            _fetch(source, beside, settings, console)
+            _verified_files(beside / dsc.name, source)
+            beside.rename(folder)
+        files = _verified_files(dsc, source)
         originals = [f for f in files if ".orig" in f.name and not f.name.endswith(".asc")]
         for file in sorted(originals, key=lambda f: (bool(_COMPONENT.search(f.name)), f.name)):
             component = _COMPONENT.search(file.name)
@@ -40,13 +44,27 @@ def lay(source: Source, into: Path, *, settings: Settings, console: Console) -> 
     return f"{source.package} {source.version} (.dsc sha256 {source.sha256})"
 
 
-def _verified_files(dsc: Path) -> list[Path]:
-    """The files that the .dsc lists, each compared with its sha256 there."""
+def _verified_files(dsc: Path, source: Source) -> list[Path]:
+    """The files that the .dsc lists, each compared with its sha256 there, the .dsc itself with the pin.
+
+    Raises :class:`PinMismatch` for other content and :class:`SourceUnreachable` for a file that is missing.
+    """
+    _present(dsc, source)
+    check_pin(dsc, source.sha256)
     block = re.search(r"^Checksums-Sha256:\s*\n((?: .+\n)+)", dsc.read_text("utf-8"), re.MULTILINE)
     rows = [line.split() for line in block[1].splitlines()] if block else []
     for digest, _, name in rows:
+        _present(dsc.parent / name, source)
         check_pin(dsc.parent / name, digest)
     return [dsc.parent / name for _, _, name in rows]
+
+
+def _present(file: Path, source: Source) -> None:
+    if not file.is_file():
+        raise SourceUnreachable(
+            f"{file.name} of {source.package} {source.version} is not in {file.parent}",
+            remedy=f"put it into source_mirror if that is set, else remove {file.parent} and run again",
+        )
 
 
 def _fetch(source: Source, folder: Path, settings: Settings, console: Console) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import http.client
+import lzma
 import os
 import shutil
 import tarfile
-import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,17 +49,14 @@ def download(archive: Archive, *, settings: Settings, console: Console) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{archive.sha256[:16]}-{archive.urls[0].rpartition('/')[2]}"
     with FileLock(f"{target}.lock"):
-        if target.is_file():
-            check_pin(target, archive.sha256)
+        if target.is_file() and sha256(target) == archive.sha256:
             return target
         beside = target.with_name(f".{target.name}.part")
-        _first_that_answers(_addresses(archive, settings), beside, console)
         try:
-            check_pin(beside, archive.sha256)
-        except PinMismatch:
-            beside.unlink()
-            raise
-        beside.replace(target)
+            _first_that_fits(_addresses(archive, settings), beside, archive.sha256, console)
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
     return target
 
 
@@ -66,25 +66,46 @@ def _addresses(archive: Archive, settings: Settings) -> list[str]:
     return [*own, *archive.urls]
 
 
-def _first_that_answers(addresses: Sequence[str], target: Path, console: Console) -> None:
+def _first_that_fits(addresses: Sequence[str], target: Path, wanted: str, console: Console) -> None:
+    """Download to ``target`` from the first address that has the pinned content, a login page being none."""
     problems = []
+    other: PinMismatch | None = None
     for address in addresses:
-        url = address if "://" in address else Path(address).absolute().as_uri()
         try:
             with console.step(f"fetch {address}"):
-                with urllib.request.urlopen(url, timeout=60) as answer, target.open("wb") as file:
-                    shutil.copyfileobj(answer, file, _CHUNK)
+                _download(address, target, console)
+            check_pin(target, wanted)
             return
-        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-            problems.append(f"{address}: {getattr(error, 'reason', error)}")
-        except OSError as error:
-            target.unlink(missing_ok=True)
-            raise NoSpace(f"{target.parent} cannot take the download: {error.strerror}") from error
-    target.unlink(missing_ok=True)
+        except PinMismatch as error:
+            other = error
+            problems.append(f"{address}: {error.message}")
+        except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG):
+                raise NoSpace(f"{target.parent} cannot take the download: {error}") from error
+            problems.append(f"{address}: {getattr(error, 'reason', None) or error or type(error).__name__}")
+    text = "\n  - ".join(problems)
+    if other:
+        raise PinMismatch(f"no address has the pinned content:\n  - {text}", remedy=other.remedy)
     raise SourceUnreachable(
-        "the source could not be fetched:\n  - " + "\n  - ".join(problems),
+        f"the source could not be fetched:\n  - {text}",
         remedy="without that network, put the file into a directory and set source_mirror to it",
     )
+
+
+def _download(address: str, target: Path, console: Console) -> None:
+    """One file; raises OSError for an answer that breaks off, which ``read`` with a size takes for its end."""
+    url = address if "://" in address else Path(address).absolute().as_uri()
+    with urllib.request.urlopen(url, timeout=60) as answer, target.open("wb") as file:
+        size = int(answer.headers.get("Content-Length") or 0)
+        free = shutil.disk_usage(target.parent).free
+        if size > free:
+            raise NoSpace(f"{address} has {size >> 20} MiB, {target.parent} has {free >> 20} MiB free")
+        with console.progress(f"fetch {target.name}", size or 1) as advance:
+            while chunk := answer.read(_CHUNK):
+                file.write(chunk)
+                advance(len(chunk))
+        if size and file.tell() != size:
+            raise ConnectionError(f"broke off after {file.tell()} of {size} bytes")
 
 
 def unpack(archive: Path, into: Path) -> None:
@@ -98,7 +119,12 @@ def unpack(archive: Path, into: Path) -> None:
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(beside, filter="data")
-    except (tarfile.TarError, EOFError) as error:
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise PinMismatch(f"{archive.name} cannot be unpacked: {error}") from error
+        raise NoSpace(f"{into.parent} is too small for {archive.name}") from error
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise PinMismatch(f"{archive.name} cannot be unpacked: {error}") from error
     top = list(beside.iterdir())

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
-from urllib.parse import urljoin
 
 from filelock import FileLock
 
@@ -38,18 +38,47 @@ def _lay(url: str, commit: str, into: Path, settings: Settings, console: Console
     into.parent.mkdir(parents=True, exist_ok=True)
     _git("clone", "--quiet", "--no-checkout", "--shared", str(cache), str(into))
     _git("checkout", "--quiet", "--detach", commit, cwd=into)
-    for path, address in _submodules(into).items():
-        recorded = _git("ls-tree", "HEAD", "--", path, cwd=into).split()
-        if len(recorded) < 3 or recorded[1] != "commit":
-            raise SubmoduleBroken(f"{url} at {commit}: .gitmodules names {path}, the tree has no such submodule")
+    addresses = _submodules(into)
+    for path, recorded in _recorded(into).items():
+        if path not in addresses:
+            raise SubmoduleBroken(
+                f"{url} at {commit}: the tree records a submodule at {path}, .gitmodules has no address for it",
+                remedy="the commit is broken upstream: pin another one",
+            )
         target = into / path
         if target.is_dir():
             target.rmdir()
         try:
-            _lay(_resolve(url, address), recorded[2], target, settings, console)
+            address = _resolve(url, addresses[path])
+            _refuse_unsafe(address, url, settings)
+            _lay(address, recorded, target, settings, console)
         except (PinMismatch, SourceUnreachable) as error:
             raise SubmoduleBroken(f"submodule {path}: {error.message}", remedy=error.remedy) from error
     shutil.rmtree(into / ".git")  # it points into the cache, which the builder container does not see
+
+
+def _recorded(tree: Path) -> dict[str, str]:
+    """Path and commit of each submodule that the tree itself records."""
+    rows = _git("ls-tree", "-r", "-z", "HEAD", cwd=tree).split("\0")
+    return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith("160000 ")}
+
+
+def _refuse_unsafe(address: str, parent: str, settings: Settings) -> None:
+    """Refuse addresses in the source that git would take for an option, a command or a place on this machine.
+
+    A path or ``file:`` is trusted when the parent is one too or the user's ``git_mirrors`` lead to it.
+    """
+    trusted = _is_local(parent) or rewrite(address, settings.git_mirrors) != address
+    if re.match(r"-|\w+::", address) or (_is_local(address) and not trusted):
+        raise SubmoduleBroken(
+            f"{parent} asks for a submodule from {address!r}, which is no address of another machine",
+            remedy="if it is right, set git_mirrors='FROM=TO' for it",
+        )
+
+
+def _is_local(address: str) -> bool:
+    scheme, sign, _ = address.partition("://")
+    return scheme == "file" if sign else ":" not in address.partition("/")[0]
 
 
 def _submodules(tree: Path) -> dict[str, str]:
@@ -63,11 +92,10 @@ def _submodules(tree: Path) -> dict[str, str]:
 
 def _resolve(parent: str, address: str) -> str:
     """A submodule's address; ``../x`` is relative to the superproject's."""
-    if address.startswith(("./", "../")):
-        return (
-            urljoin(parent.rstrip("/") + "/", address) if "://" in parent else os.path.normpath(f"{parent}/{address}")
-        )
-    return address
+    if not address.startswith(("./", "../")):
+        return address
+    scheme, sign, rest = parent.rpartition("://")  # urllib's urljoin knows no ssh://
+    return f"{scheme}{sign}{os.path.normpath(f'{rest}/{address}')}"
 
 
 def rewrite(url: str, mirrors: str) -> str:
@@ -94,9 +122,11 @@ def _cached(url: str, commit: str, settings: Settings, console: Console) -> Path
             _git("init", "--quiet", "--bare", str(cache))
         if _has(cache, commit):
             return cache
+        for left in cache.glob("*.lock"):  # of a git that was killed; we hold the lock that counts
+            left.unlink()
         with console.step(f"fetch {address}"):
             for refs in ([commit], ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]):
-                done = _run("fetch", "--quiet", "--no-write-fetch-head", address, *refs, cwd=cache)
+                done = _run("fetch", "--quiet", "--no-write-fetch-head", "--end-of-options", address, *refs, cwd=cache)
                 if _has(cache, commit):
                     return cache
         if done.returncode:

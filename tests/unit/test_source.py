@@ -2,9 +2,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import http.server
 import os
+import signal
 import subprocess
+import sys
 import tarfile
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +27,7 @@ from rocm_wheels.errors import (
 )
 from rocm_wheels.release import Archive, Release, Source, load_matrix
 from rocm_wheels.source import CheckoutPlan, apply_series, checkout, plan_checkout, prepare
+from rocm_wheels.source import git as git_module
 from rocm_wheels.source.git import rewrite
 
 CONSOLE = Console(quiet=True)
@@ -297,3 +304,162 @@ def test_what_a_killed_run_left_in_the_cache_is_replaced(tmp_path: Path, setting
     (dest / "half").touch()
     assert (lay(demo_source(tmp_path), dest, settings) / "a.txt").is_file()
     assert not (dest / "half").exists()
+
+
+def test_recorded_submodule_without_address_is_named(
+    tmp_path: Path, superproject: tuple[Path, str], settings: Settings
+) -> None:
+    path, _ = superproject
+    git("rm", "-q", "--cached", ".gitmodules", cwd=path)
+    (path / ".gitmodules").unlink()
+    with pytest.raises(SubmoduleBroken, match="third_party/sub"):
+        lay(git_source(path, commit(path, {})), tmp_path / "tree", settings)
+
+
+@pytest.mark.parametrize("address", ["--upload-pack=touch PWNED", "ext::sh -c touch% PWNED", "-x"])
+def test_submodule_address_that_is_an_option_or_command_is_refused(
+    tmp_path: Path, superproject: tuple[Path, str], settings: Settings, address: str
+) -> None:
+    path, _ = superproject
+    git("config", "--file", ".gitmodules", "submodule.third_party/sub.url", address, cwd=path)
+    with pytest.raises(SubmoduleBroken, match="no address of another machine"):
+        lay(git_source(path, commit(path, {})), tmp_path / "tree", settings)
+    assert not list(tmp_path.rglob("PWNED"))
+
+
+def test_source_from_the_network_reaches_no_local_repository_unless_a_mirror_says_so(settings: Settings) -> None:
+    with pytest.raises(SubmoduleBroken):
+        git_module._refuse_unsafe("file:///home/me/secret", "https://h/super", settings)
+    mirrored = dataclasses.replace(settings, git_mirrors="file:///home/me/=file:///srv/")
+    git_module._refuse_unsafe("file:///home/me/secret", "https://h/super", mirrored)
+    git_module._refuse_unsafe("https://[::1]/sub", "https://h/super", settings)
+
+
+@pytest.mark.parametrize("parent", ["https://h/o/super", "ssh://git@h/o/super", "git@h:o/super", "/srv/o/super"])
+def test_relative_submodule_address_is_beside_its_parent(parent: str) -> None:
+    assert git_module._resolve(parent, "../sub") == parent.replace("super", "sub")
+
+
+def test_lock_of_a_killed_git_does_not_stop_the_next_fetch(
+    tmp_path: Path, superproject: tuple[Path, str], settings: Settings
+) -> None:
+    path, pin = superproject
+    lay(git_source(path, pin), tmp_path / "one", settings)
+    for cache in (settings.cache / "git").glob("super-*.git"):
+        for name in ("shallow.lock", "packed-refs.lock", "config.lock"):
+            (cache / name).touch()
+    newer = commit(path, {"a.txt": "newer\n"})
+    assert (lay(git_source(path, newer), tmp_path / "two", settings) / "a.txt").read_text() == "newer\n"
+
+
+@pytest.fixture
+def half_server() -> Iterator[str]:
+    """A server that breaks off in the middle, or answers with a login page below ``/login/``."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"<html>log in</html>"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body) if "login" in self.path else 1000))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("page", ["half", "login"])
+def test_bad_first_address_gives_way_to_the_next(
+    tmp_path: Path, settings: Settings, half_server: str, page: str
+) -> None:
+    good = make_archive(tmp_path / "main.tar.gz", {"demo-1/a.txt": "a"})
+    both = dataclasses.replace(good, urls=(f"{half_server}/{page}/main.tar.gz", *good.urls))
+    assert (lay(Source(kind="archive", archives=(both,)), tmp_path / "tree", settings) / "a.txt").is_file()
+
+
+def test_answer_that_breaks_off_is_no_pin_mismatch(tmp_path: Path, settings: Settings, half_server: str) -> None:
+    archive = Archive(urls=(f"{half_server}/half/main.tar.gz",), sha256="1" * 64)
+    with pytest.raises(SourceUnreachable, match="broke off after 19 of 1000 bytes"):
+        lay(Source(kind="archive", archives=(archive,)), tmp_path / "tree", settings)
+
+
+def test_damaged_file_in_the_cache_is_fetched_again(tmp_path: Path, settings: Settings) -> None:
+    source = demo_source(tmp_path)
+    lay(source, tmp_path / "one", settings)
+    (cached,) = (settings.cache / "archives").glob("*.tar.gz")
+    cached.write_bytes(b"bit rot")
+    assert (lay(source, tmp_path / "two", settings) / "a.txt").is_file()
+
+
+def debian_package(folder: Path) -> Source:
+    folder.mkdir()
+    lines = []
+    for name in ("demo_1.orig.tar.gz", "demo_1.orig-fmt.tar.gz"):
+        digest = make_archive(folder / name, {"demo-1/a.txt": "a"}).sha256
+        lines.append(f" {digest} 1 {name}\n")
+    (folder / "content").unlink()
+    dsc = folder / "demo_1-1.dsc"
+    dsc.write_text("Format: 3.0 (quilt)\nChecksums-Sha256:\n" + "".join(lines) + "Files:\n")
+    digest = hashlib.sha256(dsc.read_bytes()).hexdigest()
+    return Source(kind="debian", package="demo", version="1-1", suite="trixie", sha256=digest)
+
+
+def test_debian_source_puts_components_in_their_places(tmp_path: Path, settings: Settings) -> None:
+    source = debian_package(tmp_path / "mirror")
+    mirrored = dataclasses.replace(settings, source_mirror=str(tmp_path / "mirror"))
+    tree = lay(source, tmp_path / "tree", mirrored)
+    assert (tree / "a.txt").is_file()
+    assert (tree / "fmt" / "a.txt").is_file()
+
+
+@pytest.mark.parametrize("name", ["demo_1.orig.tar.gz", "demo_1-1.dsc"])
+def test_debian_file_that_was_changed_is_refused_and_not_kept(tmp_path: Path, settings: Settings, name: str) -> None:
+    source = debian_package(tmp_path / "mirror")
+    mirrored = dataclasses.replace(settings, source_mirror=str(tmp_path / "mirror"))
+    whole = (tmp_path / "mirror" / name).read_bytes()
+    (tmp_path / "mirror" / name).write_bytes(whole + b"\n")
+    with pytest.raises(PinMismatch, match=name):
+        lay(source, tmp_path / "tree", mirrored)
+    (tmp_path / "mirror" / name).write_bytes(whole)
+    assert (lay(source, tmp_path / "tree", mirrored) / "a.txt").is_file()
+
+
+def test_half_a_debian_package_is_an_error_of_its_own_and_completed_later(tmp_path: Path, settings: Settings) -> None:
+    source = debian_package(tmp_path / "mirror")
+    mirrored = dataclasses.replace(settings, source_mirror=str(tmp_path / "mirror"))
+    (tmp_path / "mirror" / "demo_1.orig-fmt.tar.gz").rename(tmp_path / "later")
+    with pytest.raises(SourceUnreachable, match="demo_1.orig-fmt"):
+        lay(source, tmp_path / "tree", mirrored)
+    (tmp_path / "later").rename(tmp_path / "mirror" / "demo_1.orig-fmt.tar.gz")
+    assert (lay(source, tmp_path / "tree", mirrored) / "fmt" / "a.txt").is_file()
+
+
+def test_prepare_killed_anywhere_ends_in_the_same_tree(
+    tmp_path: Path, superproject: tuple[Path, str], settings: Settings
+) -> None:
+    path, pin = superproject
+    code = (
+        "import sys, dataclasses; from pathlib import Path; sys.path.insert(0, sys.argv[4])\n"
+        "from tests.unit.test_source import lay, git_source; from rocm_wheels.config import Settings\n"
+        "print('go', flush=True)\n"
+        "lay(git_source(sys.argv[1], sys.argv[2]), Path(sys.argv[3]), Settings(cache_dir=sys.argv[3] + '-cache'))\n"
+    )
+    tree = tmp_path / "tree"
+    root = str(Path(__file__).parents[2])
+    for delay in (0.0, 0.02, 0.05, 0.09, 0.14, 0.2):
+        argv = [sys.executable, "-c", code, str(path), pin, str(tree), root]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            assert process.stdout.readline() == b"go\n"
+            time.sleep(delay)
+            process.send_signal(signal.SIGKILL)
+    own = dataclasses.replace(settings, cache_dir=f"{tree}-cache")
+    lay(git_source(path, pin), tree, own)
+    found = {p.relative_to(tree).as_posix() for p in tree.rglob("*") if p.is_file()}
+    assert found == {".gitmodules", ".rocm-wheels/source.json", "a.txt", "third_party/sub/s.txt"}
