@@ -137,6 +137,8 @@ def _print_repair(plan: RepairPlan, dest: str) -> None:
     changes = [(e.member, "; ".join(e.reasons)) for e in plan.elves if e.edit]
     grafted = [(g.member, f"from {g.source} ({g.package} {g.version})") for g in plan.grafts]
     print_table(("file", "change"), [*changes, *grafted], title=f"{dest}/{plan.name}")
+    for note in plan.notes:
+        print(f"note: {note}")
     if plan.measured.blockers:
         print(f"an older platform is forbidden: {plan.measured.blockers[0]}")
 

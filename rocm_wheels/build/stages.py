@@ -130,7 +130,7 @@ class Builder:
     def _hipify(self) -> None:
         started = self.plan.tree / "stamps" / "hipify.started"
         if started.exists():  # killed in the middle: its output cannot be told from its input
-            shutil.rmtree(self.plan.source)
+            shutil.rmtree(self.plan.source, ignore_errors=True)
             self._fetch()
         started.touch()
         self.command("hipify", commands.argv(self.plan, self.plan.release.recipe.hipify))
