@@ -84,9 +84,8 @@ def quickstart(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """ruff and mypy."""
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("mypy")
+    for tool in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
+        session.run(sys.executable, "-m", *tool)  # those of this environment: its bin need not be on PATH
 
 
 @nox.session
