@@ -39,14 +39,15 @@ def _options(session: nox.Session, name: str) -> argparse.Namespace:
 
 
 def _build(session: nox.Session, name: str, pythons: list[str]) -> None:
-    from rocm_wheels import config, pipeline
+    from rocm_wheels import config
+    from rocm_wheels.cli.build import build
     from rocm_wheels.console import exit_codes
 
     options = _options(session, name)
     known = {field.name for field in dataclasses.fields(config.Settings)}
     with exit_codes(as_json=options.json):
         settings = config.load({k: v for k, v in vars(options).items() if k in known})
-        pipeline.build(pythons, settings, options)
+        build(pythons, settings, options)
 
 
 def _register(python: str) -> None:

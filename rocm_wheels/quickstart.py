@@ -8,21 +8,23 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from rocm_wheels.build import commands, run
 from rocm_wheels.build.engine import Engine, Mount, find_engine
-from rocm_wheels.build.plan import BuildPlan
+from rocm_wheels.build.plan import BuildPlan, plan_builds
 from rocm_wheels.build.stages import write_atomically
+from rocm_wheels.cli.consume import install_from
 from rocm_wheels.config import PROJECT_ROOT, Settings
 from rocm_wheels.console import Console, print_table
 from rocm_wheels.errors import StageFailed
-from rocm_wheels.pipeline import TOOLS, install_from, plan_builds
 from rocm_wheels.publish import publish, why_not_installable
 from rocm_wheels.publish.install import Tool
 from rocm_wheels.publish.pypiserver import running_pypiserver
 from rocm_wheels.source.fetch import sha256
 
 MODES = ("thin", "fat")
+TOOLS: tuple[Tool, ...] = get_args(Tool)
 
 
 class Job:

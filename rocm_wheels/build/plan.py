@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from rocm_wheels.build.image import image_tag
 from rocm_wheels.config import PROJECT_ROOT, Settings
 from rocm_wheels.errors import UsageError, nearest
 from rocm_wheels.gpu import parse_archs
-from rocm_wheels.release import Image, Matrix, Release
+from rocm_wheels.release import Image, Matrix, Release, load_matrix
 from rocm_wheels.source import CheckoutPlan, plan_checkout
 
 STAGES = ("fetch", "hipify", "configure", "canary", "compile", "wheel")
@@ -104,6 +105,15 @@ def plan_build(
         tree=settings.cache / "trees" / name,
         ccache=settings.cache / "ccache",
     )
+
+
+def plan_builds(pythons: Sequence[str], settings: Settings, *, until: str, version: str = "") -> list[BuildPlan]:
+    """A plan per Python; for all that release and image share when none is named."""
+    matrix = load_matrix()
+    release = matrix.release(settings.release)
+    image = matrix.image(settings.image, release)
+    wanted = pythons or [p for p in release.pythons if p in image.pythons]
+    return [plan_build(matrix, settings, python, until=until, version=version) for python in wanted]
 
 
 def default_jobs() -> int:

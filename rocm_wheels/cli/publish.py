@@ -1,0 +1,101 @@
+"""Bringing wheels to an index, and static indexes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from rocm_wheels.cli._common import JSON, WHEEL
+from rocm_wheels.console import Console, exit_codes, print_json, print_table
+
+
+@task(
+    help={
+        **WHEEL,
+        "to": "address, dir:PATH, or name in .pypirc",
+        "dry-run": "say what would be sent and stop",
+        **JSON,
+    }
+)
+def publish(_: Context, wheel: str, to: str = "", dry_run: bool = False, json: bool = False) -> None:
+    """Verify wheels and bring them to an index.
+
+    Example: invoke publish dist/fat --to http://localhost:8080/
+    """
+    from rocm_wheels import publish as publishing
+    from rocm_wheels import verify
+    from rocm_wheels.cli.verify import refuse
+    from rocm_wheels.config import load
+    from rocm_wheels.wheel.find import find_wheels
+
+    with exit_codes(as_json=json):
+        settings = load({"index": to or None})
+        console = Console(quiet=json)
+        report = publishing.publish(
+            find_wheels(wheel),
+            settings.index,
+            settings=settings,
+            console=console,
+            dry_run=dry_run,
+            verify=lambda paths: refuse(verify.verify(paths, verify.VerifyOptions(), console)),
+        )
+        if json:
+            print_json(report.as_dict())
+            return
+        rows = [(w.requirement, w.filename) for w in report.wheels]
+        print_table(("requirement", "file"), rows, title=report.index_url)
+
+
+@task(help={"directory": "directory with wheels"})
+def index(_: Context, directory: str) -> None:
+    """Bring a static index up to date; any web server can serve it.
+
+    Example: invoke index /srv/wheels
+    """
+    from rocm_wheels.publish import update_index
+
+    with exit_codes():
+        update_index(Path(directory), console=Console())
+
+
+@task(help={"directory": "static index", "filename": "wheel", "reason": "what installers show"})
+def yank(_: Context, directory: str, filename: str, reason: str = "") -> None:
+    """Keep installers from choosing a wheel of a static index.
+
+    Example: invoke yank /srv/wheels a-1-py3-none-any.whl
+    """
+    from rocm_wheels.publish import yank as run
+
+    with exit_codes():
+        run(Path(directory), filename, reason, console=Console())
+
+
+@task(help={"directory": "directory with wheels", "port": "0 takes any free one"})
+def serve(_: Context, directory: str, port: int = 8080) -> None:
+    """Serve a static index on this machine for a quick look.
+
+    Example: invoke serve /srv/wheels --port 8080
+    """
+    from rocm_wheels.publish.serve import serve as run
+
+    with exit_codes():
+        run(Path(directory), console=Console(), port=port)
+
+
+@task(
+    iterable=["python"],
+    help={**WHEEL, "dest": "directory to fill", "python": "interpreter to collect for (repeatable)"},
+)
+def wheelhouse(_: Context, wheel: str, dest: str, python: list[str] | None = None) -> None:
+    """Collect what wheels need at run time.
+
+    Example: invoke wheelhouse dist/fat wheelhouse --python python3.13
+    """
+    from rocm_wheels.publish.wheelhouse import wheelhouse as run
+    from rocm_wheels.wheel.find import find_wheels
+
+    with exit_codes():
+        for path in run(find_wheels(wheel), python or ["python3"], Path(dest), console=Console()):
+            print(path)

@@ -1,0 +1,115 @@
+"""Making wheels portable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from rocm_wheels.cli._common import JSON, WHEEL
+from rocm_wheels.console import Console, exit_codes, print_json, print_table
+
+if TYPE_CHECKING:
+    from rocm_wheels.repair import RepairOptions, RepairPlan
+
+
+@task(
+    iterable=["lib_dir", "exclude", "absolute"],
+    help={
+        **WHEEL,
+        "mode": "thin: ROCm from outside; fat: ROCm grafted; retag; rpath",
+        "dest": "directory for the result",
+        "arch": "GPU targets whose data files are grafted, separated by ';'",
+        "lib-dir": "directory to graft from (repeatable)",
+        "exclude": "library that stays outside (repeatable)",
+        "absolute": "directory that ends every RPATH, such as /opt/rocm/lib (repeatable)",
+        "plat": "platform tag that must be met",
+        "keep-stack": "leave executable stacks as they are",
+        "dry-run": "print the plan, write nothing",
+        **JSON,
+    },
+)
+def repair(
+    _: Context,
+    wheel: str,
+    mode: str = "thin",
+    dest: str = "",
+    arch: str = "",
+    lib_dir: list[str] | None = None,
+    exclude: list[str] | None = None,
+    absolute: list[str] | None = None,
+    plat: str = "",
+    keep_stack: bool = False,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Make wheels portable.
+
+    Example: invoke repair dist/built --mode fat --arch gfx1030 --dest dist/fat
+    """
+    from rocm_wheels.config import load
+
+    with exit_codes(as_json=json):
+        options = _options(mode, arch, lib_dir or (), exclude or (), absolute or (), plat=plat, keep_stack=keep_stack)
+        _repair(wheel, options, dest or f"dist/{mode}", load().memory, dry_run=dry_run, as_json=json)
+
+
+def _options(
+    mode: str,
+    arch: str,
+    lib_dirs: Sequence[str],
+    exclude: Sequence[str],
+    absolute: Sequence[str],
+    *,
+    plat: str,
+    keep_stack: bool,
+) -> RepairOptions:
+    """Options of a command line, checked; raises :class:`UsageError` and :class:`UnknownArch`."""
+    from rocm_wheels.errors import UsageError, nearest
+    from rocm_wheels.gpu import parse_archs
+    from rocm_wheels.repair import MODES, RepairOptions
+
+    known = next((m for m in MODES if m == mode), None)
+    if known is None:
+        raise UsageError(f"there is no repair mode {mode!r}", remedy=nearest(mode, MODES))
+    return RepairOptions(
+        mode=known,
+        archs=parse_archs(arch) if arch else (),
+        lib_dirs=tuple(Path(d) for d in lib_dirs),
+        exclude=tuple(exclude),
+        absolute=tuple(absolute),
+        plat=plat,
+        keep_stack=keep_stack,
+    )
+
+
+def _repair(wheel: str, options: RepairOptions, dest: str, memory: int, *, dry_run: bool, as_json: bool) -> None:
+    from rocm_wheels.repair import apply_plan, plan_repair
+    from rocm_wheels.wheel.find import find_wheels
+
+    console = Console(quiet=as_json)
+    plans = []
+    for path in find_wheels(wheel):
+        with console.step(f"plan {path.name}"):
+            plans.append(plan_repair(path, options, memory_mib=memory))
+    if not dry_run:
+        for plan in plans:
+            apply_plan(plan, Path(dest), console)
+    if as_json:
+        print_json([plan.as_dict() for plan in plans])
+        return
+    for plan in plans:
+        _print_plan(plan, dest)
+
+
+def _print_plan(plan: RepairPlan, dest: str) -> None:
+    changes = [(e.member, "; ".join(e.reasons)) for e in plan.elves if e.edit]
+    grafted = [(g.member, f"from {g.source} ({g.package} {g.version})") for g in plan.grafts]
+    print_table(("file", "change"), [*changes, *grafted], title=f"{dest}/{plan.name}")
+    for note in plan.notes:
+        print(f"note: {note}")
+    if plan.measured.blockers:
+        print(f"an older platform is forbidden: {plan.measured.blockers[0]}")

@@ -1,0 +1,46 @@
+"""Sources and their patches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from rocm_wheels.cli._common import JSON
+from rocm_wheels.console import Console, exit_codes, print_json, print_table
+
+
+@task(help={"release": "framework release", "dest": "directory for the patched tree"})
+def fetch(_: Context, release: str, dest: str) -> None:
+    """Fetch, verify and patch a release's source.
+
+    Example: invoke fetch 2.6.0 /tmp/pytorch
+    """
+    from rocm_wheels import source
+    from rocm_wheels.config import load
+    from rocm_wheels.release import load_matrix
+
+    with exit_codes():
+        plan = source.plan_checkout(load_matrix().release(release), settings=load())
+        print(source.prepare(plan, Path(dest).resolve(), settings=load(), console=Console()).path)
+
+
+@task(help={"release": "framework release", "tree": "source tree to try the series on", **JSON})
+def patch(_: Context, release: str, tree: str, json: bool = False) -> None:
+    """Say of each patch whether it applies to a tree, which stays as it is.
+
+    Example: invoke patch 2.6.0 /tmp/pytorch
+    """
+    from rocm_wheels import source
+    from rocm_wheels.config import load
+    from rocm_wheels.release import load_matrix
+
+    with exit_codes(as_json=json):
+        plan = source.plan_checkout(load_matrix().release(release), settings=load())
+        found = source.classify(plan.patches, Path(tree))
+        rows = [(s.patch.name, s.state, s.reason) for s in found]
+        if json:
+            print_json([dict(zip(("patch", "state", "reason"), row, strict=True)) for row in rows])
+        else:
+            print_table(("patch", "state", "reason"), rows)

@@ -1,0 +1,103 @@
+"""Judging wheels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from invoke.context import Context
+from invoke.tasks import task
+
+from rocm_wheels.cli._common import JSON, WHEEL
+from rocm_wheels.console import Console, exit_codes, print_json, print_table
+from rocm_wheels.errors import UsageError, WheelRejected, nearest
+
+if TYPE_CHECKING:
+    from rocm_wheels.verify import Report, VerifyOptions
+
+
+@task(
+    iterable=["python", "allow"],
+    help={
+        **WHEEL,
+        "arch": "GPU targets that it must serve, separated by ';'",
+        "profile": "torch, torch-dependant, tensorflow, jax, rocm-base or any; default: by name",
+        "python": "interpreter to install and load it with (repeatable)",
+        "allow": "check whose findings do not count as errors (repeatable)",
+        **JSON,
+    },
+)
+def verify(
+    _: Context,
+    wheel: str,
+    arch: str = "",
+    profile: str = "",
+    python: list[str] | None = None,
+    allow: list[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Judge wheels; exit code 80 on errors.
+
+    Example: invoke verify dist/fat --arch gfx1030 --python python3.13
+    """
+    from rocm_wheels import verify as judge
+    from rocm_wheels.wheel.find import find_wheels
+
+    with exit_codes(as_json=json):
+        options = _options(arch, profile, python or (), allow or ())
+        report = judge.verify(find_wheels(wheel), options, Console(quiet=json))
+        if json:
+            print_json(report.as_dict())
+            if not report.ok:
+                raise SystemExit(WheelRejected.exit_code)
+            return
+        _print_report(report)
+        refuse(report)
+
+
+@task(help={"check": "id of a check, as verify prints it"})
+def explain(_: Context, check: str) -> None:
+    """Say what a check of verify looks at, why, and what mends it.
+
+    Example: invoke explain exec-stack
+    """
+    from rocm_wheels import verify as judge
+
+    with exit_codes():
+        found = judge.explain(check)
+        rows = (("severity", found.severity.name.lower()), ("checks", found.what), ("because", found.why))
+        print_table((found.id, found.group), [*rows, ("remedy", found.remedy)])
+
+
+def _options(arch: str, profile: str, pythons: Sequence[str], allow: Sequence[str]) -> VerifyOptions:
+    """Options of a command line, checked; raises :class:`UsageError` and :class:`UnknownArch`."""
+    from rocm_wheels.gpu import parse_archs
+    from rocm_wheels.verify import PROFILES, VerifyOptions
+
+    known = next((p for p in PROFILES if p == profile), None)
+    if profile and known is None:
+        raise UsageError(f"there is no profile {profile!r}", remedy=nearest(profile, PROFILES))
+    archs = parse_archs(arch) if arch else ()
+    return VerifyOptions(profile=known, archs=archs, pythons=tuple(pythons), allow=tuple(allow))
+
+
+def _print_report(report: Report) -> None:
+    for each in report.wheels:
+        rows = [(f.check.severity.name.lower(), f.check.id, f.member, f.evidence) for f in each.findings]
+        title = f"{each.wheel.name} (profile {each.profile})"
+        print_table(("severity", "check", "file", "evidence"), rows, title=title)
+        for text in each.skipped:
+            print(f"skipped {text}")
+
+
+def refuse(report: Report) -> None:
+    """Raise :class:`WheelRejected` if ``report`` has errors."""
+    from rocm_wheels.verify import Severity
+
+    if not report.ok:
+        bad = {f.check.id for w in report.wheels for f in w.findings if f.check.severity is Severity.ERROR}
+        raise WheelRejected(
+            f"{sum(w.worst is Severity.ERROR for w in report.wheels)} of {len(report.wheels)} wheels have errors: "
+            f"{', '.join(sorted(bad))}",
+            remedy="invoke explain ID says why and what mends it",
+        )

@@ -1,0 +1,22 @@
+"""The front ends read like a table of contents."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocm_wheels.cli import collection
+
+TASKS = dict(collection().tasks)
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_a_task_says_what_it_does_in_one_line_and_gives_an_example(name: str) -> None:
+    first, _, rest = (TASKS[name].__doc__ or "").strip().partition("\n")
+    assert first.endswith(".") and len(first) <= 79
+    assert "Example: invoke " in rest
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_every_option_of_a_task_has_a_help_text(name: str) -> None:
+    task = TASKS[name]
+    assert [a.name for a in task.get_arguments() if not a.help] == []
