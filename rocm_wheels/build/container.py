@@ -15,7 +15,7 @@ from pathlib import Path
 from rocm_wheels.build.limits import HOST_NETWORK, Measure, load_measures, write_host_rootfs
 from rocm_wheels.build.owner import LABEL, Owner
 from rocm_wheels.build.process import STARTED, SUPERVISOR, Streamed, reaped
-from rocm_wheels.build.runner import Engine, Mount, after_start, check_devices, check_mounts
+from rocm_wheels.build.runner import Command, Engine, Mount, after_start
 from rocm_wheels.console import Console
 from rocm_wheels.errors import (
     ContainerStartFailed,
@@ -60,37 +60,22 @@ class ContainerEngine(Engine):
 
     # --- commands in containers ---------------------------------------------------------------------------------------
 
-    def run(
-        self,
-        image: str,
-        argv: Sequence[str],
-        *,
-        mounts: Sequence[Mount] = (),
-        env: Mapping[str, str] | None = None,
-        workdir: str = "/",
-        devices: Sequence[str] = (),
-        host_network: bool = False,
-        may_mount: bool = False,
-        on_line: Callable[[str], None],
-    ) -> int:
-        """See :meth:`Engine.run`."""
-        check_mounts(mounts)
-        check_devices(devices)
+    def _run(self, command: Command, on_line: Callable[[str], None]) -> int:
         name = f"rocm-wheels-{os.getpid()}-{next(self._names)}"
         options = [
             *("--rm", "--pull=never", "--interactive", "--name", name, "--label", f"{LABEL}={Owner.current()}"),
-            *("--workdir", workdir, *self._user_options(), *_mount_options(mounts)),
-            *(f"--device={device}" for device in devices),
-            *(HOST_NETWORK if host_network and not self._always_on_host_network else ()),
-            *(_MAY_MOUNT if may_mount else ()),
+            *("--workdir", command.workdir, *self._user_options(), *_mount_options(command.mounts)),
+            *(f"--device={device}" for device in command.devices),
+            *(HOST_NETWORK if command.host_network and not self._always_on_host_network else ()),
+            *(_MAY_MOUNT if command.may_mount else ()),
         ]
-        env = {"HOME": "/tmp", "USER": "builder", "LOGNAME": "builder"} | dict(env or {})
+        env = {"HOME": "/tmp", "USER": "builder", "LOGNAME": "builder"} | dict(command.env)
         for key, value in sorted(env.items()):
             options += ["--env", f"{key}={value}" if _CLIENT_ENV.fullmatch(key) else key]
         client_env = os.environ | {key: value for key, value in env.items() if not _CLIENT_ENV.fullmatch(key)}
-        command = self._command("run", *options, image, "/bin/sh", "-c", SUPERVISOR, "sh", *argv)
+        client = self._command("run", *options, command.image, "/bin/sh", "-c", SUPERVISOR, "sh", *command.argv)
         head: list[str] = []
-        process = Streamed(command, client_env)
+        process = Streamed(client, client_env)
         try:
             code = process.stream(after_start(head, on_line))
         except BaseException:
@@ -99,7 +84,7 @@ class ContainerEngine(Engine):
             raise
         process.close(patience=8)
         if STARTED not in head and code:
-            raise self._start_failure(image, code, head)
+            raise self._start_failure(command.image, code, head)
         return code
 
     @property

@@ -7,10 +7,10 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from rocm_wheels.build.process import Streamed, reaped
-from rocm_wheels.build.runner import Engine, Mount, check_devices, check_mounts
+from rocm_wheels.build.runner import Command, Engine, Mount
 from rocm_wheels.console import Console
 from rocm_wheels.errors import HostToolMissing
 
@@ -28,29 +28,16 @@ class HostEngine(Engine):
     def __init__(self, console: Console) -> None:
         console.warn(self.LOSES)
 
-    def run(
-        self,
-        image: str,
-        argv: Sequence[str],
-        *,
-        mounts: Sequence[Mount] = (),
-        env: Mapping[str, str] | None = None,
-        workdir: str = "/",
-        devices: Sequence[str] = (),
-        host_network: bool = False,
-        may_mount: bool = False,
-        on_line: Callable[[str], None],
-    ) -> int:
-        """See :meth:`Engine.run`; ``image`` is this machine, paths of the container become its own."""
-        check_devices(devices)
-        check_mounts(mounts)
-        on_host = [self._on_host(word, mounts) for word in argv]
+    def _run(self, command: Command, on_line: Callable[[str], None]) -> int:
+        """``command.image`` is this machine, paths of the container become its own."""
+        mounts = command.mounts
+        argv = [self._on_host(word, mounts) for word in command.argv]
         clean = {key: value for key, value in os.environ.items() if key in ("USER", "LOGNAME", "TMPDIR", "LANG")}
-        wanted = {key: self._on_host(value, mounts) for key, value in (env or {}).items()}
+        wanted = {key: self._on_host(value, mounts) for key, value in command.env.items()}
         path = os.pathsep.join(filter(None, (wanted.get("PATH", ""), os.environ.get("PATH", ""))))
         with tempfile.TemporaryDirectory(prefix="rocm-wheels-home-") as home:
             full = {"HOME": home, **clean, **wanted, "PATH": path}
-            process = Streamed(reaped(on_host), full, self._on_host(workdir, mounts))
+            process = Streamed(reaped(argv), full, self._on_host(command.workdir, mounts))
             try:
                 return process.stream(on_line)
             finally:

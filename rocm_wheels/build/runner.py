@@ -25,6 +25,20 @@ class Mount:
     read_only: bool = False
 
 
+@dataclass(frozen=True)
+class Command:
+    """What :meth:`Engine.run` was asked for."""
+
+    image: str
+    argv: Sequence[str]
+    mounts: Sequence[Mount]
+    env: Mapping[str, str]
+    workdir: str
+    devices: Sequence[str]
+    host_network: bool
+    may_mount: bool
+
+
 class Engine(ABC):
     """Runs commands. A context manager: inside, SIGTERM ends like Ctrl-C, with everything stopped and removed."""
 
@@ -40,7 +54,6 @@ class Engine(ABC):
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    @abstractmethod
     def run(
         self,
         image: str,
@@ -61,6 +74,14 @@ class Engine(ABC):
         gets besides the image's own. Files that it makes under ``mounts`` belong to the caller. Raises
         :class:`ContainerStartFailed` or :class:`DeviceMissing` when the command was never started.
         """
+        check_mounts(mounts)
+        check_devices(devices)
+        command = Command(image, argv, mounts, env or {}, workdir, devices, host_network, may_mount)
+        return self._run(command, on_line)
+
+    @abstractmethod
+    def _run(self, command: Command, on_line: Callable[[str], None]) -> int:
+        """Run a command whose mounts and devices exist; see :meth:`run`."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
