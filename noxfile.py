@@ -97,7 +97,7 @@ def tests(session: nox.Session) -> None:
 
     with exit_codes():
         ensure_packages("tests", Console())
-    session.run(sys.executable, "-m", "pytest", *(session.posargs or ["tests/unit", "tests/integration"]))
+    session.run(sys.executable, "-m", "pytest", "--durations=15", *(session.posargs or ["tests/unit", "tests/integration"]))
 
 
 @nox.session

@@ -56,7 +56,7 @@ def dockerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         daemon = subprocess.Popen(command, stdout=log, stderr=log)
         patch.setenv("DOCKER_HOST", address)
         try:
-            answers = _eventually(lambda: subprocess.run(["docker", "info"], capture_output=True).returncode == 0, 20)
+            answers = _eventually(lambda: subprocess.run(["docker", "info"], capture_output=True).returncode == 0)
             if not answers:
                 pytest.skip(f"dockerd does not start here: {(folder / 'log').read_text()[-300:]}")
             yield
@@ -204,7 +204,7 @@ def test_a_container_ends_with_its_parent(engine: ContainerEngine, tmp_path: Pat
     assert _containers(engine, parent.pid)
     parent.send_signal(number)
     assert parent.wait(20) == {signal.SIGTERM: 143, signal.SIGINT: -signal.SIGINT, signal.SIGKILL: -9}[number]
-    assert _eventually(lambda: not _containers(engine, parent.pid), 15)
+    assert _eventually(lambda: not _containers(engine, parent.pid))
 
 
 def test_a_container_ends_when_parent_and_client_are_killed(engine: ContainerEngine, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_container_ends_when_parent_and_client_are_killed(engine: ContainerEng
     for victim in victims:
         victim.kill()
     parent.wait(20)
-    assert _eventually(lambda: not _running(engine, parent.pid), 15)
+    assert _eventually(lambda: not _running(engine, parent.pid))
 
 
 def test_containers_of_dead_owners_go_at_the_next_start_and_others_stay(
@@ -267,7 +267,7 @@ def test_a_build_step_ends_with_its_parent(builder: ContainerEngine, tmp_path: P
     tree = psutil.Process(parent.pid).children(recursive=True)
     parent.send_signal(number)
     parent.wait(20)
-    assert _eventually(lambda: not any(_alive(process) for process in tree), 15)
+    assert _eventually(lambda: not any(_alive(process) for process in tree))
 
 
 def test_the_storage_is_a_directory(engine: ContainerEngine) -> None:
@@ -298,8 +298,8 @@ def test_on_the_host_the_command_ends_with_its_killed_parent(tmp_path: Path) -> 
     commands = psutil.Process(parent.pid).children(recursive=True)
     assert commands
     parent.kill()
-    parent.wait(10)
-    assert _eventually(lambda: not any(_alive(command) for command in commands), 10)
+    parent.wait(60)
+    assert _eventually(lambda: not any(_alive(command) for command in commands))
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
@@ -336,8 +336,9 @@ def _running(engine: ContainerEngine, pid: int) -> list[str]:
     return _containers(engine, pid, "--filter", "status=running")
 
 
-def _eventually(condition: Callable[[], bool], seconds: float) -> bool:
-    end = time.monotonic() + seconds
+def _eventually(condition: Callable[[], bool]) -> bool:
+    """Whether ``condition`` comes true before even a busy machine would have given up."""
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         if condition():
             return True
