@@ -107,6 +107,18 @@ class UnknownImage(RocmWheelsError):
     exit_code = 24
 
 
+class UnknownFact(RocmWheelsError):
+    """The release data says that nobody could read this, and the step depends on it."""
+
+    exit_code = 25
+
+
+class Impossible(RocmWheelsError):
+    """Release, ROCm, Python, GPU target and image do not go together."""
+
+    exit_code = 26
+
+
 # --- 30: source -----------------------------------------------------------------------------------------------------
 
 
