@@ -1,7 +1,8 @@
 """Every way this tool can fail, one class per cause, each with an exit code of its own.
 
-Codes by room: 10 config and command line, 20 release, 30 source, 40 engine and image, 50 build, 60 wheel and ELF,
-70 repair, 80 verify, 90 publish. 1 and 2 stay with Python, nox and invoke; 130 and 143 are the signals.
+Codes by room: 10 config and command line, 15 diagnose, doctor and tune, 20 release, 30 source, 40 engine and image,
+50 build, 60 wheel and ELF, 70 repair, 80 verify, 90 publish. 1 and 2 stay with Python, nox
+and invoke; 130 and 143 are the signals.
 """
 
 from __future__ import annotations
@@ -72,6 +73,27 @@ class NoSpace(RocmWheelsError):
     """A file system has less free space than the step needs, or ran full during it."""
 
     exit_code = 14
+
+
+# --- 15: diagnose, doctor and tune ----------------------------------------------------------------------------------
+
+
+class LogUnreadable(RocmWheelsError):
+    """A log that should be diagnosed cannot be read."""
+
+    exit_code = 15
+
+
+class CatalogueError(RocmWheelsError):
+    """An entry of the catalogue of faults is malformed."""
+
+    exit_code = 16
+
+
+class DoctorFailed(RocmWheelsError):
+    """Doctor found something that would make a later step fail."""
+
+    exit_code = 17
 
 
 # --- 20: release ----------------------------------------------------------------------------------------------------
