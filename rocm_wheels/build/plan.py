@@ -85,6 +85,7 @@ def plan_build(
     release = matrix.release(settings.release)
     image = matrix.image(settings.image, release)
     matrix.check_python(python, release, image)
+    release = release.on(image)
     archs = parse_archs(settings.arch) if settings.arch else release.archs
     version = version or f"{release.version}+rocm{image.rocm}"
     checkout = plan_checkout(release, settings=settings)

@@ -1,6 +1,8 @@
 """The compatibility matrix as data: which framework release builds with which image, ROCm, Python and GPU."""
 
-from rocm_wheels.release.matrix import Matrix, load_matrix
-from rocm_wheels.release.model import Archive, Image, Recipe, Release, Source
+from rocm_wheels.release.facts import Cell, Facts
+from rocm_wheels.release.load import load_matrix
+from rocm_wheels.release.matrix import Matrix
+from rocm_wheels.release.model import Archive, Build, Image, Recipe, Release, Source
 
-__all__ = ["Archive", "Image", "Matrix", "Recipe", "Release", "Source", "load_matrix"]
+__all__ = ["Archive", "Build", "Cell", "Facts", "Image", "Matrix", "Recipe", "Release", "Source", "load_matrix"]

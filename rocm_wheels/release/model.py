@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from rocm_wheels.errors import UnknownImage
+from rocm_wheels.release.facts import Facts
 
 SourceKind = Literal["git", "archive", "debian", "directory"]
 
@@ -77,21 +80,55 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Build:
+    """How a release is built in some images: from which source and by which recipe; ``origin`` says what was tried."""
+
+    images: tuple[str, ...]
+    source: Source
+    recipe: Recipe
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Release:
-    """A buildable release of a framework: ``distribution`` is the wheel's name, ``package`` the import name."""
+    """A release of a framework: ``distribution`` is the wheel's name, ``package`` the import name.
+
+    ``source`` and ``recipe`` are those of the first of ``builds``; :meth:`on` gives those of an image. ``facts`` is
+    None for a framework without a page of facts.
+    """
 
     framework: str
     version: str
     distribution: str
     package: str
     pythons: tuple[str, ...]
-    images: tuple[str, ...]
     archs: tuple[str, ...]
     source: Source
     recipe: Recipe
     origin: str
+    builds: tuple[Build, ...] = ()
+    facts: Facts | None = None
 
     @property
     def name(self) -> str:
         """``framework-version``, the name under which trees, patches and wheels of the release are kept."""
         return f"{self.framework}-{self.version}"
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Names of the images that the release builds in."""
+        return tuple(image for build in self.builds for image in build.images)
+
+    def on(self, image: Image) -> Release:
+        """The release as ``image`` builds it: its source, recipe and default targets.
+
+        Raises :class:`UnknownImage` when there is no row for it.
+        """
+        for build in self.builds:
+            if image.name in build.images:
+                archs = self.facts.archs_for(image.rocm) if self.facts else self.archs
+                return replace(self, source=build.source, recipe=build.recipe, archs=archs, origin=build.origin)
+        raise UnknownImage(
+            f"{self.name} has no recipe for image {image.name}",
+            remedy=f"it builds in: {', '.join(self.images) or 'no image of this project yet'}",
+        )

@@ -5,11 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from rocm_wheels import gpu
-from rocm_wheels.errors import MatrixError, UnknownArch, UnknownImage, UnknownPython, UnknownRelease
-from rocm_wheels.release import load_matrix
-from rocm_wheels.release.matrix import DATA
+from rocm_wheels.errors import MatrixError, UnknownArch, UnknownFact, UnknownImage, UnknownPython, UnknownRelease
+from rocm_wheels.release import Release, load_matrix
+from rocm_wheels.release.load import DATA
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def test_a_release_is_found_by_name_version_and_framework() -> None:
 
 
 def test_unknown_release_names_the_nearest() -> None:
-    with pytest.raises(UnknownRelease, match="pytorch-2.6.0"):
+    with pytest.raises(UnknownRelease, match=r"pytorch-2\.6\.0"):
         load_matrix().release("pytorch-2.6")
 
 
@@ -55,17 +57,36 @@ def test_every_row_says_where_it_comes_from() -> None:
 @pytest.mark.parametrize(
     ("file", "pattern", "replacement", "message"),
     [
-        ("minitorch.toml", r"^version = .*", "", "missing version"),
-        ("minitorch.toml", r'^version = ".*"', "version = 1", "wrong type"),
-        ("minitorch.toml", r"^origin", "orgin", "unknown key 'orgin'"),
-        ("minitorch.toml", r'^kind = "directory"', 'kind = "svn"', "'svn'"),
-        ("minitorch.toml", r'^kind = "directory"', 'kind = "git"', "needs url, commit"),
-        ("minitorch.toml", r"^images = .*", 'images = ["debian-trixi"]', "did you mean debian-trixie"),
-        ("minitorch.toml", r"^archs = .*", "archs = []", "empty"),
-        ("minitorch.toml", r"^pythons = .*", 'pythons = ["three"]', "not a Python version"),
-        ("pytorch.toml", r'^sha256 = ".*"', 'sha256 = "abc"', "not a sha256"),
+        ("builds/minitorch.toml", r"^version = .*", "", "missing recipe, source, version"),
+        ("builds/minitorch.toml", r'^version = ".*"', "version = 1", "wrong type"),
+        ("builds/minitorch.toml", r"^origin", "orgin", "unknown key 'orgin'"),
+        ("builds/minitorch.toml", r'kind = "directory"', 'kind = "svn"', "'svn'"),
+        ("builds/minitorch.toml", r'kind = "directory"', 'kind = "git"', "needs url, commit"),
+        ("builds/minitorch.toml", r"^images = .*", 'images = ["debian-trixi"]', "did you mean debian-trixie"),
+        ("builds/minitorch.toml", r"^images = .*", 'images = ["debian-trixie", "debian-trixie"]', "two [[build]] rows"),
+        ("builds/minitorch.toml", r"^archs = .*", "archs = []", "empty"),
+        ("builds/minitorch.toml", r"^pythons = .*", 'pythons = ["three"]', "not a Python version"),
+        ("builds/minitorch.toml", r'^recipe = "example"', 'recipe = "exampel"', "did you mean example"),
+        ("builds/minitorch.toml", r"^releases = .*", 'releases = ["0.1.0", "0.2.0"]', "unknown release '0.2.0'"),
+        ("builds/pytorch.toml", r'^sha256 = ".*"', 'sha256 = "abc"', "not a sha256"),
         ("images.toml", r"^glibc = .*", "", "missing glibc"),
         ("images.toml", r"^\[debian", "[[debian", "images.toml"),
+        ("pytorch.toml", r'^"<2\.6" = \{ value = "2\.17"', '"<2.5" = { value = "2.17"', "[glibc]: no key fit 2.5.1"),
+        ("pytorch.toml", r'^"<2\.6" = \{ value = "2\.17"', '"<2.7" = { value = "2.17"', "fit 2.6.0; exactly one"),
+        ("pytorch.toml", r'^"<2\.6" = \{ value = "2\.17"', '"2.6" = { value = "2.17"', "no version specifier"),
+        ("pytorch.toml", r'value = "2\.28"', "value = 2.28", "[glibc] '>=2.6': the value has the wrong type"),
+        ("pytorch.toml", r'value = "2\.28", source = "manywheel, abi"', 'value = "2.28"', "the value has no source"),
+        (
+            "pytorch.toml",
+            r'value = "2\.28", source = "manywheel',
+            'value = "2.28", source = "manywhel',
+            "mean manywheel",
+        ),
+        ("pytorch.toml", r'\{ value = "2\.28".*', "{ }", "says in `unknown` why"),
+        ("pytorch.toml", r"^\[glibc\]", "[libc]", "unknown column 'libc'"),
+        ("pytorch.toml", r"^\[glibc\]\n(.*\n)+?\n", "", "the column glibc is missing"),
+        ("pytorch.toml", r'^commit|"49444c3e546bf240bed24a101e747422d1f8a0ee"', '"v1.13.1"', "not a full commit id"),
+        ("pytorch.toml", r"^text = .*", 'txt = ""', "a trap has"),
     ],
 )
 def test_bad_row_is_refused_with_its_place(data: Path, file: str, pattern: str, replacement: str, message: str) -> None:
@@ -74,8 +95,65 @@ def test_bad_row_is_refused_with_its_place(data: Path, file: str, pattern: str, 
         load_matrix(data)
 
 
+WITH_FACTS = [r for r in load_matrix().releases if r.facts]
+
+
+@pytest.mark.parametrize("release", WITH_FACTS, ids=lambda r: r.name)
+def test_every_cell_has_a_source_or_says_why_it_is_unknown(release: Release) -> None:
+    assert release.facts
+    for column, cell in release.facts.cells().items():
+        if cell.known:
+            assert cell.source, column
+        else:
+            assert len(cell.note.split()) > 3, column
+            with pytest.raises(UnknownFact, match=re.escape(cell.note)):
+                cell.require(column)
+
+
+@pytest.mark.parametrize("release", WITH_FACTS, ids=lambda r: r.name)
+def test_values_are_what_they_claim_to_be(release: Release) -> None:
+    facts = release.facts
+    assert facts
+    assert re.fullmatch(r"[0-9a-f]{40}", facts.commit.require("commit"))
+    for window in (facts.requires_python, facts.numpy_runtime, facts.cmake, facts.setuptools):
+        SpecifierSet(window.value or "")
+    lowest = SpecifierSet(facts.requires_python.require("requires_python"))
+    assert all(lowest.contains(p.rstrip("t")) for p in release.pythons)
+    for rocm in (*facts.rocm.require("rocm"), *(facts.amd_rocm.value or ())):
+        Version(rocm)
+    assert all(facts.archs_for(rocm) for rocm in facts.rocm.require("rocm"))
+    assert all(trap.source for trap in facts.traps)
+
+
+def test_targets_follow_the_rocm_of_the_image() -> None:
+    facts = load_matrix().release("2.14.1").facts
+    assert facts
+    assert "gfx906" in facts.archs_for("7.2")
+    assert "gfx906" not in facts.archs_for("7.14")
+
+
+def test_a_release_takes_source_and_recipe_from_its_row_for_an_image() -> None:
+    matrix = load_matrix()
+    release = matrix.release("2.6.0")
+    there = release.on(matrix.images["debian-trixie"])
+    assert there.source.kind == "debian"
+    assert dict(there.recipe.env)["USE_DISTRIBUTED"] == "0"
+    assert "gfx942" not in there.archs
+    with pytest.raises(UnknownImage, match="no image of this project"):
+        matrix.release("2.9.1").on(matrix.images["debian-trixie"])
+
+
+def test_a_release_without_a_row_is_upstreams_commit_and_its_eras_recipe() -> None:
+    matrix = load_matrix()
+    assert matrix.release("2.9.1").source.commit == "5811a8d7da873dd699ff6687092c225caffcf1bb"
+    assert matrix.release("2.9.1").recipe.configure[1] == "setup.py"
+    assert "setup.py" not in matrix.release("2.14.1").recipe.configure
+
+
 def test_two_rows_for_one_release_are_refused(data: Path) -> None:
-    shutil.copy(data / "minitorch.toml", data / "other.toml")
+    text = (data / "builds" / "minitorch.toml").read_text("utf-8")
+    row = text[text.index("[[release]]") : text.index("[recipe")]
+    (data / "builds" / "minitorch.toml").write_text(text + row, "utf-8")
     with pytest.raises(MatrixError, match="two rows"):
         load_matrix(data)
 
