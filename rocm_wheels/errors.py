@@ -1,7 +1,7 @@
 """Every way this tool can fail, one class per cause, each with an exit code of its own.
 
 Codes by room: 10 config and command line, 15 diagnose, doctor and tune, 20 release, 30 source, 40 engine and image,
-50 build, 60 wheel and ELF, 70 repair, 80 verify, 90 publish. 1 and 2 stay with Python, nox
+50 build, 60 wheel and ELF, 70 repair, 80 verify, 90 publish, 100 layers. 1 and 2 stay with Python, nox
 and invoke; 130 and 143 are the signals.
 """
 
@@ -424,3 +424,24 @@ class UnmetDependency(RocmWheelsError):
     """A wheel asks for something that neither the published set nor the index can give it."""
 
     exit_code = 99
+
+
+# --- 100: layers ----------------------------------------------------------------------------------------------------
+
+
+class NoRocm(RocmWheelsError):
+    """A wheel to split into layers that has no ROCm libraries which could be shared."""
+
+    exit_code = 100
+
+
+class LayersDiffer(RocmWheelsError):
+    """Wheels that shall share one base carry different files for the same place."""
+
+    exit_code = 101
+
+
+class BaseMismatch(RocmWheelsError):
+    """The base wheels given are not one set, or lack what a framework needs."""
+
+    exit_code = 102
