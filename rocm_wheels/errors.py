@@ -111,8 +111,8 @@ class UnknownRelease(RocmWheelsError):
     exit_code = 21
 
 
-class UnknownPython(RocmWheelsError):
-    """The release does not support this Python, or the image does not carry it."""
+class Impossible(RocmWheelsError):
+    """Release, ROCm, Python, GPU target and image do not go together."""
 
     exit_code = 22
 
@@ -124,7 +124,7 @@ class UnknownArch(RocmWheelsError):
 
 
 class UnknownImage(RocmWheelsError):
-    """No builder image of this name for the release."""
+    """No builder image has this name."""
 
     exit_code = 24
 
@@ -133,12 +133,6 @@ class UnknownFact(RocmWheelsError):
     """The release data says that nobody could read this, and the step depends on it."""
 
     exit_code = 25
-
-
-class Impossible(RocmWheelsError):
-    """Release, ROCm, Python, GPU target and image do not go together."""
-
-    exit_code = 26
 
 
 # --- 30: source -----------------------------------------------------------------------------------------------------
@@ -445,3 +439,18 @@ class BaseMismatch(RocmWheelsError):
     """The base wheels given are not one set, or lack what a framework needs."""
 
     exit_code = 102
+
+
+# --- slim and layers ----------------------------------------------------------------------------------------------------
+
+
+class ArchMissing(RocmWheelsError):
+    """A GPU is asked for that some library of the wheel has no code, or no data, for."""
+
+    exit_code = 105
+
+
+class NothingToSlim(RocmWheelsError):
+    """The wheel has no GPU code that could be left out."""
+
+    exit_code = 106

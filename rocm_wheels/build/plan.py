@@ -20,6 +20,7 @@ from rocm_wheels.config import PROJECT_ROOT, Settings
 from rocm_wheels.errors import UsageError, nearest
 from rocm_wheels.gpu import parse_archs
 from rocm_wheels.release import Image, Matrix, Release, load_matrix
+from rocm_wheels.release.possible import Combination, check
 from rocm_wheels.source import CheckoutPlan, plan_checkout
 
 STAGES = ("fetch", "hipify", "configure", "canary", "compile", "wheel")
@@ -83,10 +84,11 @@ def plan_build(
     if until not in STAGES:
         raise UsageError(f"there is no build stage {until!r}", remedy=nearest(until, STAGES))
     release = matrix.release(settings.release)
-    image = matrix.image(settings.image, release)
-    matrix.check_python(python, release, image)
+    image = matrix.image(settings.image)
+    archs = parse_archs(settings.arch) if settings.arch else ()
+    check(matrix, Combination(release=release, image=image, python=python, archs=archs))
     release = release.on(image)
-    archs = parse_archs(settings.arch) if settings.arch else release.archs
+    archs = archs or release.archs
     version = version or f"{release.version}+rocm{image.rocm}"
     checkout = plan_checkout(release, settings=settings)
     tag = image_tag(image)
@@ -112,8 +114,8 @@ def plan_builds(pythons: Sequence[str], settings: Settings, *, until: str, versi
     """A plan per Python; for all that release and image share when none is named."""
     matrix = load_matrix()
     release = matrix.release(settings.release)
-    image = matrix.image(settings.image, release)
-    wanted = pythons or [p for p in release.pythons if p in image.pythons]
+    image = matrix.image(settings.image)
+    wanted = pythons or [p for p in release.pythons if p in image.pythons] or release.pythons[-1:]
     return [plan_build(matrix, settings, python, until=until, version=version) for python in wanted]
 
 

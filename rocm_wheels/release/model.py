@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rocm_wheels.errors import UnknownImage
+from rocm_wheels.errors import Impossible
 from rocm_wheels.release.facts import Facts
 
 SourceKind = Literal["git", "archive", "debian", "directory"]
@@ -66,7 +66,12 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """A builder image: its Dockerfile, base, and the ROCm and Pythons that it carries."""
+    """A builder image: its Dockerfile, base, and the ROCm and Pythons that it carries.
+
+    ``compiles`` are the targets that both its compiler and its device libraries know, ``rocblas`` those that its
+    rocBLAS has kernels for; empty means that nobody read them inside the image. ``suite`` is Debian's name of a base
+    that an apt mirror can make, "" for any other base; with ``stale_ok`` it moves, and an index past its date is taken.
+    """
 
     name: str
     dockerfile: str
@@ -77,6 +82,13 @@ class Image:
     glibc: str
     pythons: tuple[str, ...]
     origin: str
+    compiles: tuple[str, ...] = ()
+    rocblas: tuple[str, ...] = ()
+    stale_ok: bool = False
+
+    def can_compile(self, arch: str) -> bool:
+        """Whether ``arch`` is among the targets of its compiler; any may be when nobody read them."""
+        return not self.compiles or arch.partition(":")[0] in self.compiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +132,16 @@ class Release:
         return tuple(image for build in self.builds for image in build.images)
 
     def on(self, image: Image) -> Release:
-        """The release as ``image`` builds it: its source, recipe and default targets.
+        """The release as ``image`` builds it: its source, recipe and those default targets that it can compile.
 
-        Raises :class:`UnknownImage` when there is no row for it.
+        Raises :class:`Impossible` when there is no row for it.
         """
         for build in self.builds:
             if image.name in build.images:
-                archs = self.facts.archs_for(image.rocm) if self.facts else self.archs
+                default = self.facts.archs_for(image.rocm) if self.facts else self.archs
+                archs = tuple(arch for arch in default if image.can_compile(arch))
                 return replace(self, source=build.source, recipe=build.recipe, archs=archs, origin=build.origin)
-        raise UnknownImage(
+        raise Impossible(
             f"{self.name} has no recipe for image {image.name}",
             remedy=f"it builds in: {', '.join(self.images) or 'no image of this project yet'}",
         )

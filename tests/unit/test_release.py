@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -9,9 +10,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from rocm_wheels import gpu
-from rocm_wheels.errors import MatrixError, UnknownArch, UnknownFact, UnknownImage, UnknownPython, UnknownRelease
+from rocm_wheels.errors import Impossible, MatrixError, UnknownArch, UnknownFact, UnknownImage, UnknownRelease
 from rocm_wheels.release import Release, load_matrix
 from rocm_wheels.release.load import DATA
+from rocm_wheels.release.possible import Combination, check, nearest_possible
 
 
 @pytest.fixture
@@ -36,16 +38,70 @@ def test_unknown_release_names_the_nearest() -> None:
         load_matrix().release("pytorch-2.6")
 
 
-def test_unknown_image_and_python_say_what_there_is() -> None:
-    matrix = load_matrix()
-    release = matrix.release("minitorch")
+def test_unknown_image_names_the_nearest() -> None:
     with pytest.raises(UnknownImage, match="debian-trixie"):
-        matrix.image("debian-trixy", release)
-    image = matrix.image("debian-trixie", release)
-    with pytest.raises(UnknownPython, match=r"3\.13"):
-        matrix.check_python("3.12", release, image)
-    with pytest.raises(UnknownPython, match="carries no Python 3.9"):
-        matrix.check_python("3.9", matrix.release("2.6.0"), image)
+        load_matrix().image("debian-trixy")
+
+
+def combination(release: str, image: str, python: str, *archs: str) -> Combination:
+    matrix = load_matrix()
+    return Combination(release=matrix.release(release), image=matrix.image(image), python=python, archs=archs)
+
+
+def test_a_possible_combination_passes() -> None:
+    check(load_matrix(), combination("2.6.0", "debian-trixie", "3.13", "gfx1032", "gfx90a:xnack-"))
+
+
+@pytest.mark.parametrize(
+    ("release", "python", "archs", "reason", "nearest"),
+    [
+        ("2.6.0", "3.14", (), "does not support Python 3.14", "build-3.13 -- --release pytorch-2.6.0"),
+        ("2.6.0", "3.12", (), "carries no Python 3.12", "build-3.1[13] -- --release pytorch-2.6.0"),
+        (
+            "2.9.1",
+            "3.13",
+            (),
+            r"no recipe for pytorch-2\.9\.1 .*ROCm 6\.3, 6\.4",
+            "build-3.13 -- --release pytorch-2.6.0",
+        ),
+        ("2.6.0", "3.13", ("gfx1201",), "does not know gfx1201", "build-3.13 -- --release pytorch-2.6.0"),
+        ("minitorch", "3.12", (), "carries no Python 3.12", "build-3.1[13] -- --release minitorch"),
+    ],
+)
+def test_an_impossible_combination_says_why_and_offers_the_nearest(
+    release: str, python: str, archs: tuple[str, ...], reason: str, nearest: str
+) -> None:
+    with pytest.raises(Impossible, match=reason) as caught:
+        check(load_matrix(), combination(release, "debian-trixie", python, *archs))
+    assert re.search(nearest, caught.value.remedy)
+
+
+def test_every_reason_is_said_at_once() -> None:
+    with pytest.raises(Impossible) as caught:
+        check(load_matrix(), combination("2.9.1", "debian-trixie", "3.12", "gfx1201"))
+    assert caught.value.message.count("\n  - ") == 3
+
+
+@pytest.mark.parametrize("release", [r.name for r in load_matrix().releases])
+def test_what_is_offered_is_possible(release: str) -> None:
+    matrix = load_matrix()
+    for image in matrix.images:
+        for python in ("3.7", "3.13", "3.14t", "3.15"):
+            wish = combination(release, image, python, "gfx1201", "gfx1030")
+            found = nearest_possible(matrix, wish)
+            assert found
+            check(matrix, found)
+
+
+def test_a_target_that_the_compiler_does_not_know_gives_way_to_one_whose_code_the_card_runs() -> None:
+    matrix = load_matrix()
+    old = {n: dataclasses.replace(i, compiles=("gfx900", "gfx1030")) for n, i in matrix.images.items()}
+    matrix = dataclasses.replace(matrix, images=old)
+    image = matrix.image("debian-trixie")
+    wish = Combination(release=matrix.release("2.6.0"), image=image, python="3.13", archs=("gfx1032",))
+    found = nearest_possible(matrix, wish)
+    assert found
+    assert found.archs == ("gfx1030",)
 
 
 def test_every_row_says_where_it_comes_from() -> None:
@@ -139,7 +195,7 @@ def test_a_release_takes_source_and_recipe_from_its_row_for_an_image() -> None:
     assert there.source.kind == "debian"
     assert dict(there.recipe.env)["USE_DISTRIBUTED"] == "0"
     assert "gfx942" not in there.archs
-    with pytest.raises(UnknownImage, match="no image of this project"):
+    with pytest.raises(Impossible, match="no image of this project"):
         matrix.release("2.9.1").on(matrix.images["debian-trixie"])
 
 
