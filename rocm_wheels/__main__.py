@@ -39,7 +39,7 @@ def _install(python: Path) -> int:
     if importlib.util.find_spec("ensurepip") is None and (code := _install_venv_package()):
         return code
     shutil.rmtree(VENV, ignore_errors=True)
-    groups = ("test", "lint")
+    groups = ("test", "lint", "servers")
     steps = (
         [sys.executable, "-m", "venv", str(VENV)],
         [str(python), "-m", "pip", "install", "--quiet", "--upgrade", "pip>=25.1"],  # 25.1 knows dependency groups
