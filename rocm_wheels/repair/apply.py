@@ -14,9 +14,9 @@ from pathlib import Path
 from rocm_wheels.console import Console
 from rocm_wheels.elf.edit import apply_edit, find_patchelf
 from rocm_wheels.errors import BrokenWheel, NoSpace
-from rocm_wheels.repair.budget import WORKERS, Budget
 from rocm_wheels.repair.model import ElfPlan, Graft, RepairPlan
 from rocm_wheels.wheel import WheelArchive, WheelWriter
+from rocm_wheels.wheel.budget import WORKERS, Budget
 from rocm_wheels.wheel.metadata import with_headers, with_tags
 from rocm_wheels.wheel.record import Row, encode_digest
 from rocm_wheels.wheel.writer import Packed, pack_file

@@ -1,28 +1,24 @@
 """Reads what a repair has to know of ELF files, in the wheel and on the machine, and lets go of their bytes.
 
-Files in the wheel are inflated once, in parallel, largest first; a big one goes through an unnamed file, so that memory
-stays bounded.
+Files in the wheel are inflated once, in parallel, largest first; of big ones only the loader's tables are kept.
 """
 
 from __future__ import annotations
 
 import mmap
 import re
-import tempfile
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rocm_wheels.elf import ElfFile
 from rocm_wheels.elf.reader import EM_AMDGPU, EM_X86_64
+from rocm_wheels.elf.tables import Tables
 from rocm_wheels.errors import NotElf
-from rocm_wheels.repair.budget import WORKERS, Budget
 from rocm_wheels.wheel import Member, WheelArchive
+from rocm_wheels.wheel.inflate import Inflated, Whole, inflate_each, pour
 
-_IN_MEMORY = 64 << 20
+_SMALL = 1 << 20
 _ELF = b"\x7fELF"
 _HEADER = 20
 _LITERAL = re.compile(rb"lib[\w+-]+\.so(?:\.\d+)*\0")
@@ -59,17 +55,22 @@ def wheel_facts(archive: WheelArchive, memory_mib: int) -> dict[str, ElfFacts]:
 
     Raises :class:`NotElf` for a foreign machine, :class:`BrokenElf` and :class:`BrokenArchive`.
     """
-    members = sorted((m for m in archive.members if _is_elf(archive, m)), key=lambda m: -m.size)
-    budget = Budget(memory_mib << 20)
 
-    def read(member: Member) -> ElfFacts | None:
-        held = 2 * member.size if member.size <= _IN_MEMORY else 16 << 20
-        with budget.take(held), _content(archive, member) as data:
-            return _facts(data, member.name)
+    def visit(inflated: Inflated) -> ElfFacts | None:
+        member, sink = inflated.member, inflated.sink
+        if isinstance(sink, Tables):
+            return sink.read(member.name, _facts, lambda again: pour(archive, member, again))
+        return _facts(ElfFile.parse(inflated.data, member.name))
 
-    with ThreadPoolExecutor(WORKERS) as pool:
-        found = {facts.name: facts for facts in pool.map(read, members) if facts}
-    return dict(sorted(found.items()))
+    members = [m for m in archive.members if _is_elf(archive, m)]
+    read = inflate_each(
+        archive,
+        members,
+        visit,
+        sink=lambda m, _: Whole(m.size) if m.size <= _SMALL else Tables(m.size),
+        memory=memory_mib << 20,
+    )
+    return {facts.name: facts for facts in sorted(filter(None, read), key=lambda facts: facts.name)}
 
 
 def _is_elf(archive: WheelArchive, member: Member) -> bool:
@@ -79,38 +80,26 @@ def _is_elf(archive: WheelArchive, member: Member) -> bool:
     return head[:4] == _ELF and head[18:20] != EM_AMDGPU.to_bytes(2, "little")
 
 
-@contextmanager
-def _content(archive: WheelArchive, member: Member) -> Iterator[Any]:
-    if member.size <= _IN_MEMORY:
-        yield archive.read(member)
-        return
-    with tempfile.TemporaryFile(dir=archive.path.parent) as file:
-        for chunk in archive.chunks(member):
-            file.write(chunk)
-        file.flush()
-        yield mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # goes with its last view
-
-
 def file_facts(path: Path, *, opens: bool = False) -> ElfFacts:
     """The facts of a file on this machine, with the library names in its data when ``opens``.
 
     Raises :class:`NotElf` and :class:`BrokenElf`.
     """
     with path.open("rb") as file:
-        facts = _facts(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), str(path), opens=opens)
+        elf = ElfFile.parse(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), str(path))
+    facts = _facts(elf, opens=opens)
     if facts is None:
         raise NotElf(f"{path} is no shared library")
     return facts
 
 
-def _facts(data: Any, name: str, *, opens: bool = False) -> ElfFacts | None:
-    elf = ElfFile.parse(data, name)
+def _facts(elf: ElfFile, *, opens: bool = False) -> ElfFacts | None:
     if not elf.is_dynamic:
         return None
     if elf.machine != EM_X86_64:
-        raise NotElf(f"{name} is for machine {elf.machine}; ROCm runs on x86-64 (62) only")
+        raise NotElf(f"{elf.name} is for machine {elf.machine}; ROCm runs on x86-64 (62) only")
     return ElfFacts(
-        name,
+        elf.name,
         elf.needed,
         elf.soname,
         elf.rpath,

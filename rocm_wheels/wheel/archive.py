@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from isal import igzip_lib, isal_zlib
 from packaging.tags import Tag
@@ -45,7 +46,8 @@ _ZIP64 = 1
 _MOST_RATIO = 1032
 _BIG = 256 << 20
 _MOST_RATIO_BIG = 200
-_CHUNK = 4 << 20
+_TAKE = 128 << 10  # compressed bytes read at once, and content given at once: small enough for the cache
+_GIVE = 1 << 20
 _MOST_MEMBERS = 1_000_000
 
 
@@ -72,9 +74,10 @@ class Member:
 class WheelArchive:
     """A wheel opened for reading; a context manager. Members keep the order of the central directory."""
 
-    def __init__(self, path: Path, data: mmap.mmap, members: tuple[Member, ...]) -> None:
+    def __init__(self, path: Path, file: BinaryIO, data: mmap.mmap, members: tuple[Member, ...]) -> None:
         self.path = path
         self.members = members
+        self._file = file
         self._data = data
         self._by_name = {member.name: member for member in members}
         self.distribution, self.version, self.build, self.tags = _filename(path.name)
@@ -86,15 +89,20 @@ class WheelArchive:
         Raises :class:`BrokenArchive` naming the member and offset, :class:`BrokenWheel` for a wrong file name.
         """
         try:
-            with path.open("rb") as file:
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:
+            file = path.open("rb")
+        except OSError as error:
             raise BrokenArchive(f"{path} cannot be read: {error}") from error
         try:
-            return cls(path, data, _Directory(data, path.name).read())
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            archive = cls(path, file, data, _Directory(data, path.name).read())
+            data.madvise(mmap.MADV_DONTNEED)  # the pages with headers; they would count as memory of this process
+        except (OSError, ValueError) as error:
+            file.close()
+            raise BrokenArchive(f"{path} cannot be read: {error}") from error
         except BaseException:
-            data.close()
+            file.close()
             raise
+        return archive
 
     def __enter__(self) -> WheelArchive:
         return self
@@ -106,8 +114,20 @@ class WheelArchive:
 
     def close(self) -> None:
         """Release the map; one that a view from :meth:`raw` still uses goes with that view."""
+        self._file.close()
         with suppress(BufferError):
             self._data.close()
+
+    def fileno(self) -> int:
+        """Descriptor of the open file, for copying inside the kernel."""
+        return self._file.fileno()
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes of the file from ``offset``; unlike the map they do not stay in memory.
+
+        Threads may call it at the same time.
+        """
+        return os.pread(self._file.fileno(), size, offset)
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
@@ -131,11 +151,11 @@ class WheelArchive:
 
     def peek(self, member: Member, count: int) -> bytes:
         """The first ``count`` bytes of the member, unchecked; fewer when it is shorter or damaged."""
-        with self.raw(member) as raw:
-            if member.method == STORED:
-                return bytes(raw[:count])
-            with suppress(_InflateError):
-                return bytes(isal_zlib.decompressobj(-15).decompress(raw[: count + 4096], count))
+        raw = self.read_at(member.offset, min(member.compressed_size, count + 4096))
+        if member.method == STORED:
+            return raw[:count]
+        with suppress(_InflateError):
+            return bytes(isal_zlib.decompressobj(-15).decompress(raw, count))
         return b""
 
     def chunks(self, member: Member) -> Iterator[bytes]:
@@ -154,30 +174,28 @@ class WheelArchive:
             raise BrokenArchive(f"{where} fails its CRC")
 
     def _stored(self, member: Member) -> Iterator[bytes]:
-        with self.raw(member) as raw:
-            for start in range(0, len(raw), _CHUNK):
-                yield bytes(raw[start : start + _CHUNK])
+        for start in range(0, member.size, _GIVE):
+            yield self.read_at(member.offset + start, min(_GIVE, member.size - start))
 
     def _inflated(self, member: Member, where: str) -> Iterator[bytes]:
         stream = isal_zlib.decompressobj(-15)
-        with self.raw(member) as raw:
-            position = 0
-            pending: bytes | memoryview = b""
-            while not stream.eof:
+        position, end = member.offset, member.offset + member.compressed_size
+        pending = b""
+        while not stream.eof:
+            if not pending:
+                pending = self.read_at(position, min(_TAKE, end - position))
+                position += len(pending)
                 if not pending:
-                    pending = raw[position : position + _CHUNK]
-                    position += _CHUNK
-                    if not pending:
-                        raise BrokenArchive(f"{where}: its deflate stream has no end")
-                try:
-                    content = stream.decompress(pending, _CHUNK)
-                except _InflateError as error:
-                    raise BrokenArchive(f"{where} does not inflate: {error}") from error
-                pending = stream.unconsumed_tail
-                if content:
-                    yield content
-            if stream.unused_data or position < len(raw):
-                raise BrokenArchive(f"{where}: bytes follow its deflate stream")
+                    raise BrokenArchive(f"{where}: its deflate stream has no end")
+            try:
+                content = stream.decompress(pending, _GIVE)
+            except _InflateError as error:
+                raise BrokenArchive(f"{where} does not inflate: {error}") from error
+            pending = stream.unconsumed_tail
+            if content:
+                yield content
+        if stream.unused_data or position < end:
+            raise BrokenArchive(f"{where}: bytes follow its deflate stream")
 
     @property
     def dist_info(self) -> str:

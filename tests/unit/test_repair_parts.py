@@ -4,11 +4,11 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_wheels.repair.budget import Budget
 from rocm_wheels.repair.facts import ElfFacts
 from rocm_wheels.repair.model import Need
 from rocm_wheels.repair.providers import is_rocm, is_torch, rocm_major, serves
 from rocm_wheels.repair.rpath import search_path
+from rocm_wheels.wheel.budget import Budget
 from rocm_wheels.wheel.metadata import file_name, headers, with_headers, with_tags
 from rocm_wheels.wheel.tags import find_policy, measure, policies
 
