@@ -189,7 +189,8 @@ def test_wheels_of_different_rocms_are_refused(root: Path, fat: list[Path], tmp_
 def test_frameworks_of_different_bases_do_not_install_together(layered: Path, tmp_path: Path) -> None:
     stranger = make_framework(tmp_path, Rocm(tmp_path / "rocm", salt="another build"), "stranger")
     make_layers([stranger], LayerOptions(), tmp_path / "layers", CONSOLE)
-    words = [*PIP, "--dry-run", "--find-links", layered, "--find-links", tmp_path / "layers", "demo", "stranger"]
+    links = ["--find-links", str(layered), "--find-links", str(tmp_path / "layers")]
+    words = [*PIP, "--dry-run", *links, "demo", "stranger"]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=BARE)
     assert done.returncode and "conflicting dependencies" in done.stderr
 
