@@ -48,16 +48,21 @@ def publish(_: Context, wheel: str, to: str = "", dry_run: bool = False, json: b
         print_table(("requirement", "file"), rows, title=report.index_url)
 
 
-@task(help={"directory": "directory with wheels"})
-def index(_: Context, directory: str) -> None:
+@task(help={"directory": "directory with wheels", "channels": "it holds a directory with wheels per channel"})
+def index(_: Context, directory: str, channels: bool = False) -> None:
     """Bring a static index up to date; any web server can serve it.
 
     Example: invoke index /srv/wheels
     """
-    from rocm_wheels.publish import update_index
+    from rocm_wheels.publish.index import update_channels, update_index
 
     with exit_codes():
-        update_index(Path(directory), console=Console())
+        if channels:
+            reports = update_channels(Path(directory), console=Console())
+        else:
+            reports = {directory: update_index(Path(directory), console=Console())}
+        rows = [(name, r.total, len(r.read), len(r.removed)) for name, r in reports.items()]
+        print_table(("index", "wheels", "new", "gone"), rows)
 
 
 @task(help={"directory": "static index", "filename": "wheel", "reason": "what installers show"})

@@ -71,6 +71,23 @@ def update_index(directory: Path, *, console: Console) -> IndexReport:
     return IndexReport(read, removed, tuple(changed), len(after))
 
 
+def update_channels(root: Path, *, console: Console) -> dict[str, IndexReport]:
+    """Bring every index below ``root`` up to date and write a front page that lists them; reports by channel.
+
+    A channel is a directory below ``root`` that holds wheels or held some, such as ``rocm5.7`` or ``rocm6.4/gfx110x``.
+    Each is an index of its own, so that no resolver mixes their sets. Raises :class:`UsageError` when there is none.
+    """
+    found = sorted({path.parent for pattern in ("*.whl", _STATE) for path in root.glob(f"*/**/{pattern}")})
+    channels = {path.relative_to(root).as_posix(): path for path in found}
+    if not channels:
+        raise UsageError(
+            f"{root} has no directory with wheels", remedy=f"invoke publish dist/fat --to dir:{root}/rocm5.7"
+        )
+    reports = {name: update_index(path, console=console) for name, path in channels.items()}
+    _write(root / "index.html", pages.human_channels({n: indexed_files(p) for n, p in channels.items()}))
+    return reports
+
+
 def yank(directory: Path, filename: str, reason: str, *, console: Console) -> IndexReport:
     """Mark a wheel as yanked: only those who pin exactly this version still get it (PEP 592).
 

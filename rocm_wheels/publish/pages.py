@@ -8,12 +8,16 @@ versions in JSON (PEP 700).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from urllib.parse import quote
 
 from packaging.utils import NormalizedName, parse_wheel_filename
+from packaging.version import Version
+
+from rocm_wheels.layers.model import PREFIX as BASE_PREFIX
 
 _API = "1.1"
 _UP = "../../"
@@ -42,6 +46,15 @@ class IndexedWheel:
     def size(self) -> int:
         """Bytes of the wheel."""
         return self.stamp[0]
+
+    @property
+    def rocm(self) -> str:
+        """The ROCm release that the version names, such as ``5.7`` for ``2.6.0+rocm5.7``; "" when it names none."""
+        version = Version(self.version)
+        if self.project.startswith(BASE_PREFIX):
+            return version.public
+        found = re.search(r"rocm(\d+(?:\.\d+)*)", version.local or "")
+        return found[1] if found else ""
 
 
 def project_html(project: str, wheels: Iterable[IndexedWheel]) -> str:
@@ -96,13 +109,27 @@ def human_project(project: str, wheels: Sequence[IndexedWheel]) -> str:
         "<script>document.querySelectorAll('pre').forEach(e=>e.textContent=e.textContent.replace("
         "'INDEX',new URL('../simple/',location.href).href))</script>"
     )
-    head = "<tr><th>File</th><th>Size</th><th>Python</th><th>Platform</th><th>GPUs</th><th>SHA-256</th></tr>"
+    columns = ("File", "Size", "ROCm", "GPUs", "Python", "Platform", "SHA-256")
+    head = "<tr>" + "".join(f"<th>{column}</th>" for column in columns) + "</tr>"
     rows = "\n".join(_human_row(wheel) for wheel in reversed(wheels))
     return _document(
         project,
         f"<h1>{escape(project)}</h1>\n<p>INDEX is the address of <code>simple/</code> on this server.</p>\n"
         f"<pre>{escape(command)}</pre>\n<table>\n{head}\n{rows}\n</table>\n{script}",
     )
+
+
+def human_channels(channels: Mapping[str, Sequence[IndexedWheel]]) -> str:
+    """The front page of a directory of indexes: every channel with its projects."""
+    rows = "\n".join(
+        f'<tr><td><a href="{quote(name)}/">{escape(name)}</a></td>'
+        f"<td>{escape(', '.join(sorted({w.project for w in wheels})))}</td>"
+        f"<td>{escape(', '.join(sorted({w.rocm for w in wheels if w.rocm})))}</td>"
+        f"<td>{escape(', '.join(sorted({arch for w in wheels for arch in w.archs})))}</td></tr>"
+        for name, wheels in sorted(channels.items())
+    )
+    head = "".join(f"<th>{column}</th>" for column in ("Channel", "Projects", "ROCm", "GPUs"))
+    return _document("Channels", f"<h1>Channels</h1>\n<table>\n<tr>{head}</tr>\n{rows}\n</table>")
 
 
 def human_size(size: int) -> str:
@@ -148,18 +175,33 @@ def _json_file(wheel: IndexedWheel) -> dict[str, object]:
 
 def _human_row(wheel: IndexedWheel) -> str:
     tags = parse_wheel_filename(wheel.filename)[3]
-    pythons = ", ".join(sorted({tag.interpreter for tag in tags}))
-    platforms = ", ".join(sorted({tag.platform for tag in tags}))
+    pythons = ", ".join(sorted({_python(tag.interpreter) for tag in tags}))
+    platforms = ", ".join(sorted({_platform(tag.platform) for tag in tags}))
     yanked = f' class="yanked" title="yanked: {escape(wheel.yanked)}"' if wheel.yanked is not None else ""
     cells = (
         f'<a href="../{quote(wheel.filename)}"{yanked}>{escape(wheel.filename)}</a>',
         human_size(wheel.size),
-        escape(pythons),
-        escape(platforms),
+        escape(wheel.rocm or "none named"),
         escape(", ".join(wheel.archs) or "unknown"),
+        escape(f"{pythons} ({wheel.requires_python})" if wheel.requires_python else pythons),
+        escape(platforms),
         f"<code>{wheel.sha256}</code>",
     )
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _python(interpreter: str) -> str:
+    """``3.13`` for cp313, ``any 3`` for py3."""
+    kind, digits = interpreter[:2], interpreter[2:]
+    if kind == "cp" and len(digits) > 1:
+        return f"{digits[0]}.{digits[1:]}"
+    return f"any {digits}" if kind == "py" else interpreter
+
+
+def _platform(platform: str) -> str:
+    """The platform tag with the C library that it promises to get along with."""
+    found = re.fullmatch(r"manylinux_(\d+)_(\d+)_\w+", platform)
+    return f"{platform}: glibc {found[1]}.{found[2]} or newer" if found else platform
 
 
 def _simple_document(title: str, body: str) -> str:

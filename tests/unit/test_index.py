@@ -16,6 +16,7 @@ from rocm_wheels.console import Console
 from rocm_wheels.errors import BrokenArchive, UsageError
 from rocm_wheels.publish import index as index_module
 from rocm_wheels.publish import update_index, yank
+from rocm_wheels.publish.index import update_channels
 from tests.publish_wheels import make_wheel, sha256
 
 CONSOLE = Console(quiet=True)
@@ -203,7 +204,8 @@ def test_the_page_for_people_names_one_index_gpus_and_size(tmp_path: Path) -> No
     text = unescape((tmp_path / "projects/minitorch.html").read_text())
     assert "pip install --index-url INDEX minitorch==0.1+rocm5.7" in text
     assert "extra-index-url" not in text
-    assert "gfx1030, gfx1100" in text and "cp313" in text and "manylinux_2_36_x86_64" in text
+    assert "gfx1030, gfx1100" in text and "<td>5.7</td>" in text and "<td>3.13 (>=3.8)</td>" in text
+    assert "manylinux_2_36_x86_64: glibc 2.36 or newer" in text
     assert not re.search(r'(src|href)="https?://', text), "the page must need nothing from elsewhere"
 
 
@@ -211,6 +213,17 @@ def test_gpus_are_unknown_without_manifest_or_device_code(tmp_path: Path) -> Non
     make_wheel(tmp_path)
     update_index(tmp_path, console=CONSOLE)
     assert "<td>unknown</td>" in (tmp_path / "projects/minitorch.html").read_text()
+
+
+def test_channels_are_indexes_of_their_own_with_one_front_page(tmp_path: Path) -> None:
+    make_wheel(tmp_path / "rocm5.7", version="1+rocm5.7")
+    make_wheel(tmp_path / "rocm6.4/gfx110x", version="1+rocm6.4")
+    reports = update_channels(tmp_path, console=CONSOLE)
+    assert {name: report.total for name, report in reports.items()} == {"rocm5.7": 1, "rocm6.4/gfx110x": 1}
+    assert [a["href"] for a in anchors(tmp_path / "index.html")] == ["rocm5.7/", "rocm6.4/gfx110x/"]
+    assert len(anchors(tmp_path / "rocm5.7/simple/minitorch/index.html")) == 1
+    with pytest.raises(UsageError, match="no directory with wheels"):
+        update_channels(tmp_path / "rocm5.7", console=CONSOLE)
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
