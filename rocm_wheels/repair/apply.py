@@ -17,9 +17,9 @@ from rocm_wheels.errors import BrokenWheel, NoSpace
 from rocm_wheels.repair.model import ElfPlan, Graft, RepairPlan
 from rocm_wheels.wheel import WheelArchive, WheelWriter
 from rocm_wheels.wheel.budget import WORKERS, Budget
+from rocm_wheels.wheel.codec import Packed, pack_file
 from rocm_wheels.wheel.metadata import with_headers, with_tags
 from rocm_wheels.wheel.record import Row, encode_digest
-from rocm_wheels.wheel.writer import Packed, pack_file
 
 _LICENCES = "licenses/rocm"
 _SBOM = "sboms/rocm-wheels.cdx.json"

@@ -5,23 +5,20 @@ The same members give the same bytes. RECORD comes last and the file is renamed 
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import stat
 import struct
 import time
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
-from isal import isal_zlib
-
-from rocm_wheels.errors import BrokenWheel, NoSpace
-from rocm_wheels.wheel.archive import DEFLATED, STORED, Member, WheelArchive
-from rocm_wheels.wheel.record import Row, digest, encode_digest, render_record
+from rocm_wheels.errors import BrokenArchive, BrokenWheel
+from rocm_wheels.wheel.archive import Member, WheelArchive
+from rocm_wheels.wheel.codec import Extent, Packed, Part, no_space, pack
+from rocm_wheels.wheel.record import Row, render_record
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -30,47 +27,7 @@ _FULL16 = 0xFFFF
 _VERSION, _VERSION64 = 20, 45
 _UNIX = 3 << 8
 _UTF8 = 0x800
-_CHUNK = 4 << 20
-_LEVEL = 2  # isal's: within a few per cent of zlib 6 at several times its speed
-
-
-@dataclass(frozen=True)
-class Packed:
-    """Content as it will lie in the archive; ``body`` is the bytes or a file that holds them."""
-
-    method: int
-    crc: int
-    size: int
-    stored: int
-    digest: str
-    body: bytes | Path
-
-
-def pack(content: bytes) -> Packed:
-    """Deflate ``content``; stored instead when that is no smaller. Runs beside other threads."""
-    packed = isal_zlib.compress(content, _LEVEL, -15)
-    method, body = (DEFLATED, packed) if len(packed) < len(content) else (STORED, content)
-    return Packed(method, isal_zlib.crc32(content), len(content), len(body), digest(content), body)
-
-
-def pack_file(source: Path, dest: Path) -> Packed:
-    """Deflate the file ``source`` into ``dest`` piece by piece, so that memory does not grow with it.
-
-    Raises :class:`NoSpace`.
-    """
-    stream = isal_zlib.compressobj(_LEVEL, wbits=-15)
-    sha, crc, size = hashlib.sha256(), 0, 0
-    try:
-        with source.open("rb") as file, dest.open("wb") as out:
-            while chunk := file.read(_CHUNK):
-                sha.update(chunk)
-                crc = isal_zlib.crc32(chunk, crc)
-                size += len(chunk)
-                out.write(stream.compress(chunk))
-            out.write(stream.flush())
-    except OSError as error:
-        raise _no_space(dest, error) from error
-    return Packed(DEFLATED, crc, size, dest.stat().st_size, encode_digest(sha.digest()), dest)
+_IN_KERNEL = 256 << 10  # extents from this size on are copied by the kernel
 
 
 class WheelWriter:
@@ -83,7 +40,7 @@ class WheelWriter:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: BinaryIO = self._beside.open("wb")
         except OSError as error:
-            raise _no_space(self._beside, error) from error
+            raise no_space(self._beside, error) from error
         self._members: list[Member] = []
         self._rows: list[Row] = []
         self._stamp = _dos_time()
@@ -116,8 +73,7 @@ class WheelWriter:
             self._file.tell(),
             0,
         )
-        with archive.raw(member) as raw:
-            self._write(moved, raw)
+        self._write(moved, (Extent(archive, member.offset, member.compressed_size),))
         self._rows.append(Row(name, recorded.digest, recorded.size))
 
     def add(self, name: str, content: bytes, *, mode: int = 0o644) -> None:
@@ -125,7 +81,7 @@ class WheelWriter:
         self.add_packed(name, pack(content), mode=mode)
 
     def add_packed(self, name: str, packed: Packed, *, mode: int = 0o644) -> None:
-        """Take content that was deflated before, by :func:`pack` or :func:`pack_file`."""
+        """Take content that was deflated before, by :mod:`rocm_wheels.wheel.codec` or ``splice``."""
         self._add(name, packed, mode)
         self._rows.append(Row(name, packed.digest, packed.size))
 
@@ -134,20 +90,38 @@ class WheelWriter:
         place = self._file.tell()
         self._write(
             Member(name, packed.method, packed.crc, packed.stored, packed.size, full_mode, self._stamp, place, 0),
-            packed.body,
+            packed.parts,
         )
 
-    def _write(self, member: Member, body: bytes | memoryview | Path) -> None:
+    def _write(self, member: Member, parts: Iterable[Part]) -> None:
         self._members.append(member)
         try:
             self._file.write(_local_header(member))
-            if isinstance(body, Path):
-                with body.open("rb") as source:
-                    shutil.copyfileobj(source, self._file, _CHUNK)
-            else:
-                self._file.write(body)
+            for part in parts:
+                self._put(part)
         except OSError as error:
-            raise _no_space(self._beside, error) from error
+            raise no_space(self._beside, error) from error
+
+    def _put(self, part: Part) -> None:
+        if isinstance(part, bytes):
+            self._file.write(part)
+        elif isinstance(part, Path):
+            with part.open("rb") as source:
+                self._copy(source.fileno(), 0, part.stat().st_size)
+        elif part.size < _IN_KERNEL:
+            self._file.write(part.archive.read_at(part.offset, part.size))
+        else:
+            self._copy(part.archive.fileno(), part.offset, part.size)
+
+    def _copy(self, source: int, offset: int, size: int) -> None:
+        """Bytes of an open file, copied inside the kernel."""
+        self._file.flush()
+        end = offset + size
+        while offset < end:  # not copy_file_range: it refuses to cross file systems
+            done = os.sendfile(self._file.fileno(), source, offset, end - offset)
+            if not done:
+                raise BrokenArchive(f"a file became shorter while {self.path.name} was written from it")
+            offset += done
 
     def close(self) -> None:
         """Write RECORD and the central directory, and rename the file in.
@@ -159,7 +133,7 @@ class WheelWriter:
             self._file.close()
         except OSError as error:
             self._discard()
-            raise _no_space(self._beside, error) from error
+            raise no_space(self._beside, error) from error
         except BaseException:
             self._discard()
             raise
@@ -182,10 +156,6 @@ class WheelWriter:
         self._file.write(_end(len(self._members), start, self._file.tell() - start))
         self._file.flush()
         os.fsync(self._file.fileno())
-
-
-def _no_space(path: Path, error: OSError) -> NoSpace:
-    return NoSpace(f"{path} cannot be written: {error.strerror}", remedy="make room, or choose another --dest")
 
 
 def _dos_time() -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rocm_wheels.errors import BrokenArchive, BrokenWheel, NoSpace, RocmWheelsError
 from rocm_wheels.wheel import WheelArchive, WheelWriter
-from rocm_wheels.wheel.writer import pack_file
+from rocm_wheels.wheel.codec import pack_file
 from tests.wheel_fixtures import make_wheel
 
 CONTENT = bytes(range(256)) * 64
