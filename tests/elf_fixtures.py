@@ -79,6 +79,12 @@ def bundle(archs: Iterable[str], *, payload: bytes = b"\x7fELF code", empty: Ite
     return head + body
 
 
+def code(flags: int) -> bytes:
+    """The ELF header of a code object (machine 224) with these flags, and some bytes."""
+    head = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1\x40\3", 3, 224, 1, 0, 0, 0, flags, 64, 56, 0, 64, 0, 0)
+    return head + bytes(64)
+
+
 def compressed(plain: bytes, version: int, method: str = "zstd") -> bytes:
     """A compressed bundle (CCOB) of one of the versions that clang has written."""
     packed = zstandard.ZstdCompressor().compress(plain) if method == "zstd" else zlib.compress(plain)

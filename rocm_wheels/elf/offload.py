@@ -1,45 +1,59 @@
 """Device code in host libraries: clang offload bundles in ``.hip_fatbin``, plain and compressed.
 
 A section holds one bundle per translation unit, each starting on a 4 KiB boundary. The table of entries is enough for
-coverage, so of a compressed bundle (``CCOB``) only the head is inflated. Layouts: LLVM's ClangOffloadBundler
-documentation and the bundles of published ROCm wheels (versions 1 to 3).
+coverage, so of a compressed bundle (``CCOB``) only the head is inflated, and files are read window by window. Layouts:
+LLVM's ClangOffloadBundler documentation and the bundles of published ROCm wheels (versions 1 to 3).
 """
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import zstandard
 
-from rocm_wheels.elf.reader import EM_AMDGPU, ElfFile
+from rocm_wheels.elf.processors import same_target, target_of
+from rocm_wheels.elf.reader import EM_AMDGPU, SHT_NOBITS, ElfFile, Section
 from rocm_wheels.errors import BrokenBundle
 
 SECTION = ".hip_fatbin"
 WRAPPERS = ".hipFatBinSegment"
+EMBEDDED = ".rodata"
+# AMD's kpack splitting moves device code to .kpack archives and leaves this marker (ROCm/rocm-systems, rocm-kpack).
+SPLIT_MARKER = ".rocm_kpack_ref"
 
 _MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED = b"CCOB"
 _PAGE = 4096
 _WRAPPER_SIZE = 24
+_SPLIT_MAGIC = b"HIPK"  # 0x4B504948 where clang writes 0x48495046
 _HEAD = struct.Struct("<4sHH")
 _ENTRY = struct.Struct("<QQQ")
 _MOST_ENTRIES = 1024
 _MOST_NAME = 256
-
-# The processor in e_flags of a code object (LLVM AMDGPU usage guide, EF_AMDGPU_MACH).
-_EF_AMDGPU_MACH = 0xFF
+_TABLE = 64 << 10
+_WINDOW = 512 << 10
+_ELF_HEADER = 64
+# A bundle that other code carries as data: its magic, then a count and a first entry that can be true.
+_EMBEDDED = re.compile(rb"__CLANG_OFFLOAD_BUNDLE__[\x01-\xff].\0{6}.{16}.\0{7}(?=host-|hip|openmp-)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One code object: ``target`` as clang writes it, offset inside the (inflated) bundle and size in bytes."""
+    """One code object: ``target`` as clang writes it, offset inside the (inflated) bundle and size in bytes.
+
+    ``flagged`` is the target by the code object's own ELF header; "" where that lies beyond the head of a compressed
+    bundle, or is none (LLVM bitcode, SPIR-V), or names a processor that is not known.
+    """
 
     target: str
     offset: int
     size: int
+    flagged: str = ""
 
     @property
     def arch(self) -> str | None:
@@ -49,16 +63,22 @@ class Entry:
             return None
         return rest.rpartition("--")[2] or None
 
+    @property
+    def is_true(self) -> bool:
+        """Whether the code object is for the target that the table declares, as far as can be told."""
+        return not self.flagged or self.arch is None or same_target(self.arch, self.flagged)
+
 
 @dataclass(frozen=True)
 class Bundle:
-    """One offload bundle: offset and stored size in the section, inflated size, compression and entries."""
+    """One offload bundle: offset and stored size in its section, inflated size, compression and entries."""
 
     offset: int
     size: int
     inflated_size: int
     compression: str
     entries: tuple[Entry, ...]
+    section: str = SECTION
 
     @property
     def archs(self) -> frozenset[str]:
@@ -69,21 +89,48 @@ class Bundle:
 def read_bundles(elf: ElfFile) -> tuple[Bundle, ...]:
     """All bundles of ``elf`` in order; empty when it has no device code.
 
-    Raises :class:`BrokenBundle` when the section cannot be walked to its end or when the number of bundles is not
-    that of the wrappers in ``.hipFatBinSegment``.
+    Raises :class:`BrokenBundle` when the section cannot be walked to its end or when the bundles are not those that the
+    wrappers in ``.hipFatBinSegment`` lead to.
     """
-    data = elf.section_bytes(SECTION)
+    window = _Window.of(elf, SECTION)
     bundles = []
     offset = 0
-    while offset < len(data):
-        if not any(data[offset : offset + 64]):  # padding: zeros up to the next page that holds something
+    while offset < window.size:
+        if not any(window.read(offset, 64)):  # padding: zeros up to the next page that holds something
             offset = _next_page(offset)
             continue
-        bundle = _read_bundle(data, offset, elf.name)
+        bundle = _read_bundle(window, offset)
         bundles.append(bundle)
         offset = -(-(offset + bundle.size) // _PAGE) * _PAGE
     _check_wrappers(elf, len(bundles))
     return tuple(bundles)
+
+
+def embedded_bundles(elf: ElfFile) -> tuple[Bundle, ...]:
+    """Plain bundles among the constants, which a framework loads by itself (TensorFlow's kernels).
+
+    The magic alone proves nothing, comgr and the HIP runtime have it as a string: only what reads as a whole bundle
+    with code for a GPU counts.
+    """
+    window = _Window.of(elf, EMBEDDED)
+    found: list[Bundle] = []
+    end = 0
+    for offset in window.find(_EMBEDDED):
+        if offset < end:
+            continue
+        try:
+            bundle = _read_bundle(window, offset)
+        except BrokenBundle:
+            continue
+        if bundle.archs:
+            found.append(bundle)
+            end = offset + bundle.size
+    return tuple(found)
+
+
+def is_split(elf: ElfFile) -> bool:
+    """Whether the device code was moved out of this library into .kpack archives."""
+    return elf.section(SPLIT_MARKER) is not None or _wrapper_magic(elf) == _SPLIT_MAGIC
 
 
 def archs(elf: ElfFile) -> frozenset[str]:
@@ -94,45 +141,103 @@ def archs(elf: ElfFile) -> frozenset[str]:
 
 def code_object(elf: ElfFile, bundle: Bundle, entry: Entry) -> bytes:
     """The bytes of one code object, inflated if need be."""
-    data = elf.section_bytes(SECTION)[bundle.offset : bundle.offset + bundle.size]
-    whole = _inflate_all(data, elf.name) if bundle.compression != "none" else bytes(data)
-    return whole[entry.offset : entry.offset + entry.size]
+    if bundle.compression == "none":
+        return _Window.of(elf, bundle.section).read(bundle.offset + entry.offset, entry.size)
+    return inflated(elf, bundle)[entry.offset : entry.offset + entry.size]
 
 
-def processor_flags(code: bytes, name: str) -> int:
-    """The EF_AMDGPU_MACH number that a code object carries; raises for anything but an AMDGPU ELF."""
-    elf = ElfFile.parse(code, name)
-    if elf.machine != EM_AMDGPU:
-        raise BrokenBundle(f"{name}: a code object for machine {elf.machine}, {EM_AMDGPU} (AMDGPU) expected")
-    return int(elf.flags) & _EF_AMDGPU_MACH
+def inflated(elf: ElfFile, bundle: Bundle) -> bytes:
+    """The plain form of ``bundle``: its table and its code objects."""
+    data = _Window.of(elf, bundle.section).read(bundle.offset, bundle.size)
+    if bundle.compression == "none":
+        return data
+    header = _header(data, bundle.offset, elf.name)
+    return _inflate(data[header.length :], header, elf.name, most=header.inflated_size)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A section read piece by piece; offsets count from its start. What lies past its end reads as nothing."""
+
+    elf: ElfFile
+    section: Section | None
+
+    @classmethod
+    def of(cls, elf: ElfFile, name: str) -> _Window:
+        section = elf.section(name)
+        return cls(elf, None if section is None or section.type == SHT_NOBITS else section)
+
+    @property
+    def size(self) -> int:
+        return self.section.size if self.section else 0
+
+    @property
+    def where(self) -> str:
+        return self.section.name if self.section else ""
+
+    def read(self, offset: int, size: int) -> bytes:
+        size = min(size, self.size - offset)
+        if self.section is None or size <= 0:
+            return b""
+        return bytes(self.elf.bytes_at(self.section.offset + offset, size))
+
+    def find(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
+        """Offsets of matches of up to a page, in order."""
+        step = 4 << 20
+        for start in range(0, self.size, step):
+            for match in pattern.finditer(self.read(start, step + _PAGE)):
+                if match.start() < step:
+                    yield start + match.start()
 
 
 def _next_page(offset: int) -> int:
     return (offset // _PAGE + 1) * _PAGE
 
 
+def _wrapper_magic(elf: ElfFile) -> bytes:
+    return _Window.of(elf, WRAPPERS).read(0, 4)
+
+
 def _check_wrappers(elf: ElfFile, count: int) -> None:
-    section = elf.section(WRAPPERS)
-    if section is not None and count and section.size != count * _WRAPPER_SIZE:
+    window = _Window.of(elf, WRAPPERS)
+    if is_split(elf) or not window.size:
+        return
+    if window.size != count * _WRAPPER_SIZE:
         raise BrokenBundle(
-            f"{elf.name}: {count} offload bundles in {SECTION}, but {section.size / _WRAPPER_SIZE:g} wrappers"
+            f"{elf.name}: {count} offload bundles in {SECTION}, but {window.size / _WRAPPER_SIZE:g} wrappers"
         )
 
 
-def _read_bundle(data: memoryview, offset: int, name: str) -> Bundle:
-    head = bytes(data[offset : offset + len(_MAGIC)])
+def _read_bundle(window: _Window, offset: int) -> Bundle:
+    head = window.read(offset, len(_MAGIC))
+    name = window.elf.name
     if head == _MAGIC:
-        entries = _entries(data[offset:], name, offset)
-        size = max((e.offset + e.size for e in entries), default=len(_MAGIC) + 8)
-        if offset + size > len(data):
-            raise BrokenBundle(f"{name}: the bundle at {offset:#x} of {SECTION} ends past the section")
-        return Bundle(offset, size, size, "none", entries)
+        return _read_plain(window, offset)
     if head[:4] == _COMPRESSED:
-        return _read_compressed(data, offset, name)
-    raise BrokenBundle(f"{name}: neither a bundle nor padding at {offset:#x} of {SECTION}")
+        return _read_compressed(window, offset)
+    raise BrokenBundle(f"{name}: neither a bundle nor padding at {offset:#x} of {window.where}")
 
 
-def _entries(data: memoryview, name: str, where: int) -> tuple[Entry, ...]:
+def _read_plain(window: _Window, offset: int) -> Bundle:
+    entries = _entries(window.read(offset, _TABLE), window.elf.name, offset)
+    size = max((e.offset + e.size for e in entries), default=len(_MAGIC) + 8)
+    if offset + size > window.size:
+        raise BrokenBundle(f"{window.elf.name}: the bundle at {offset:#x} of {window.where} ends past the section")
+    flagged = tuple(_flagged(e, window.read(offset + e.offset, _ELF_HEADER)) for e in entries)
+    return Bundle(offset, size, size, "none", flagged, window.where)
+
+
+def _flagged(entry: Entry, head: bytes) -> Entry:
+    """``entry`` with the target by the header of its code object, which ``head`` is if it is one."""
+    if entry.arch is None or min(entry.size, len(head)) < _ELF_HEADER or head[:6] != b"\x7fELF\2\1":
+        return entry
+    code = ElfFile.parse(head, entry.target)
+    if code.machine != EM_AMDGPU:
+        return entry
+    return Entry(entry.target, entry.offset, entry.size, target_of(code.flags))
+
+
+def _entries(data: bytes, name: str, where: int) -> tuple[Entry, ...]:
     try:
         (count,) = struct.unpack_from("<Q", data, len(_MAGIC))
         if count > _MOST_ENTRIES:
@@ -142,7 +247,7 @@ def _entries(data: memoryview, name: str, where: int) -> tuple[Entry, ...]:
         for _ in range(count):
             offset, size, length = _ENTRY.unpack_from(data, position)
             position += _ENTRY.size
-            target = bytes(data[position : position + length])
+            target = data[position : position + length]
             if length > _MOST_NAME or len(target) != length:
                 raise BrokenBundle(f"{name}: the bundle at {where:#x} has a target name of {length} bytes")
             position += length
@@ -162,63 +267,66 @@ class _Header:
     inflated_size: int
 
 
-def _header(data: memoryview, offset: int, name: str) -> _Header:
+def _header(data: bytes, where: int, name: str) -> _Header:
+    """The head with which ``data`` starts."""
     try:
-        _, version, method = _HEAD.unpack_from(data, offset)
+        _, version, method = _HEAD.unpack_from(data)
         if version == 1:
-            (inflated,) = struct.unpack_from("<I", data, offset + 8)
+            (inflated,) = struct.unpack_from("<I", data, 8)
             size, length = 0, 20
         elif version == 2:
-            size, inflated = struct.unpack_from("<II", data, offset + 8)
+            size, inflated = struct.unpack_from("<II", data, 8)
             length = 24
         elif version == 3:
-            size, inflated = struct.unpack_from("<QQ", data, offset + 8)
+            size, inflated = struct.unpack_from("<QQ", data, 8)
             length = 32
         else:
-            raise BrokenBundle(f"{name}: compressed bundle at {offset:#x} of unknown version {version}")
+            raise BrokenBundle(f"{name}: compressed bundle at {where:#x} of unknown version {version}")
     except struct.error as error:
-        raise BrokenBundle(f"{name}: the compressed bundle at {offset:#x} has no whole head") from error
+        raise BrokenBundle(f"{name}: the compressed bundle at {where:#x} has no whole head") from error
     if method not in (0, 1):
-        raise BrokenBundle(f"{name}: compressed bundle at {offset:#x} uses unknown method {method}")
+        raise BrokenBundle(f"{name}: compressed bundle at {where:#x} uses unknown method {method}")
     return _Header(length, "zstd" if method else "zlib", size, inflated)
 
 
-def _read_compressed(data: memoryview, offset: int, name: str) -> Bundle:
-    header = _header(data, offset, name)
-    size = header.size or header.length + _stored_size(data[offset + header.length :], header, name)
-    if size < header.length or offset + size > len(data):
+def _read_compressed(window: _Window, offset: int) -> Bundle:
+    name = window.elf.name
+    header = _header(window.read(offset, 32), offset, name)
+    size = header.size or header.length + _stored_size(window, offset + header.length, header)
+    if size < header.length or offset + size > window.size:
         raise BrokenBundle(f"{name}: the compressed bundle at {offset:#x} ends past the section")
-    body = data[offset + header.length : offset + size]
-    table = memoryview(_inflate(body, header, name, most=64 * 1024))
-    if bytes(table[: len(_MAGIC)]) != _MAGIC:
+    body = window.read(offset + header.length, min(size - header.length, _WINDOW))
+    table = _inflate(body, header, name, most=_TABLE)
+    if table[: len(_MAGIC)] != _MAGIC:
         raise BrokenBundle(f"{name}: the compressed bundle at {offset:#x} holds no bundle")
     entries = _entries(table, name, offset)
     if any(e.offset + e.size > header.inflated_size for e in entries):
         raise BrokenBundle(f"{name}: the bundle at {offset:#x} has entries past its inflated size")
-    return Bundle(offset, size, header.inflated_size, header.method, entries)
+    flagged = tuple(_flagged(e, table[e.offset : e.offset + _ELF_HEADER]) for e in entries)
+    return Bundle(offset, size, header.inflated_size, header.method, flagged, window.where)
 
 
-def _stored_size(body: memoryview, header: _Header, name: str) -> int:
+def _stored_size(window: _Window, start: int, header: _Header) -> int:
     """Version 1 has no total length: inflate to find where the stream ends."""
+    name = window.elf.name
     stream: Any = zlib.decompressobj() if header.method == "zlib" else zstandard.ZstdDecompressor().decompressobj()
     try:
-        stream.decompress(body)
-        return len(body) - len(stream.unused_data)
+        for offset in range(start, window.size, _WINDOW):
+            piece = window.read(offset, _WINDOW)
+            stream.decompress(piece)
+            if stream.eof:
+                return offset + len(piece) - len(stream.unused_data) - start
     except (zlib.error, zstandard.ZstdError) as error:
         raise BrokenBundle(f"{name}: a compressed bundle is damaged: {error}") from error
+    raise BrokenBundle(f"{name}: the stream of the compressed bundle before {start:#x} has no end")
 
 
-def _inflate(body: memoryview, header: _Header, name: str, *, most: int) -> bytes:
-    """The first ``most`` bytes of the content."""
+def _inflate(body: bytes, header: _Header, name: str, *, most: int) -> bytes:
+    """The first ``most`` bytes of the content; fewer when ``body`` is cut short before."""
     try:
         if header.method == "zlib":
             return zlib.decompressobj().decompress(body, most)
         with zstandard.ZstdDecompressor().stream_reader(body) as reader:
             return reader.read(most)
-    except (zlib.error, zstandard.ZstdError) as error:
+    except (zlib.error, zstandard.ZstdError, MemoryError) as error:
         raise BrokenBundle(f"{name}: a compressed bundle is damaged: {error}") from error
-
-
-def _inflate_all(data: memoryview, name: str) -> bytes:
-    header = _header(data, 0, name)
-    return _inflate(data[header.length :], header, name, most=header.inflated_size)

@@ -131,6 +131,11 @@ class ElfFile:
         """Offset and size of the program header table."""
         return self._phoff, self._phnum * self._phentsize
 
+    @property
+    def section_header_table(self) -> int:
+        """Offset of the section header table; 0 when it was stripped."""
+        return int(self._shoff)
+
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """The section headers; empty when they were stripped."""
