@@ -14,7 +14,7 @@ from rocm_wheels.errors import CatalogueError
 _DATA = Path(__file__).parent / "data"
 STAGES = ("source", "image", "configure", "compile", "link", "repair", "publish", "install", "run")
 _REQUIRED = {"id", "title", "patterns", "cause", "remedy", "links"}
-_OPTIONAL = {"releases", "general"}
+_OPTIONAL = {"releases", "general", "stops"}
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -24,7 +24,8 @@ class Fault:
 
     ``patterns`` are matched against the log with every run of white space made one space, so a message that a tool
     wrapped over lines is still found. Their named groups fill ``{name}`` in ``cause`` and ``remedy``. A ``general``
-    fault yields to any other that matches the same error.
+    fault yields to any other that matches the same error. One that does not ``stop`` its step (a package that was not
+    found, an option that was ignored) explains a log only when nothing else failed in it.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Fault:
     releases: str
     links: tuple[str, ...]
     general: bool
+    stops: bool
 
 
 @functools.cache
@@ -78,4 +80,5 @@ def _fault(entry: dict[str, Any], path: Path) -> Fault:
         releases=entry.get("releases", "any"),
         links=tuple(entry["links"]),
         general=entry.get("general", False),
+        stops=entry.get("stops", True),
     )

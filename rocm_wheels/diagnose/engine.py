@@ -35,7 +35,7 @@ _NOISE = re.compile(
 )
 _ERROR = re.compile(
     r"""
-      (?:^|[\s:])(?:fatal\ )?error(?:\[\w+\])?:\s            # compilers, linkers, git, apt, rustc
+      (?:^|[\s:])(?:[Ff]atal\ )?[Ee]rror(?:\[\w+\])?:\s            # compilers, linkers, git, apt, rustc
     | ^\s*(?:E|ERROR|FATAL|CRITICAL)\b[:\ ]                  # apt, pip, loggers
     | ^\s*fatal:\s                                           # git
     | ^\s*CMake\ Error
@@ -44,6 +44,7 @@ _ERROR = re.compile(
     | :\ (?:undefined\ reference|multiple\ definition|cannot\ find\ -l)
     | \b(?:cannot|could\ not|couldn't|unable\ to|failed\ to)\ \w+
     | \b(?:Permission\ denied|No\ such\ file\ or\ directory|No\ space\ left|Segmentation\ fault|Aborted|Killed)\b
+    | ^\S*\bld(?:\.\w+)?:\s(?!.*:\ in\ function) | \brelocation\ truncated
     | \b(?:not\ found|undefined\ symbol|Out\ of\ memory|core\ dumped|panicked\ at|assertion\ .*failed)\b
     | \*\*\*\ .*(?:Stop|Error\ \d)
     | ^\s*FAILED:?\s
@@ -67,6 +68,8 @@ _CONSEQUENCE = re.compile(
     re.VERBOSE,
 )
 _TRACEBACK = re.compile(r"^(\s*)(?:\S*\s*\|\s*)?Traceback \(most recent call last\)")
+_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")  # gcc's in a UTF-8 locale
+_NEAR = 6  # lines that belong to one error: a wrapped message, the code that it quotes
 _LINE_LIMIT = 4000
 
 
@@ -99,9 +102,9 @@ class Finding:
 class Diagnosis:
     """What a log shows.
 
-    ``findings`` are the known faults in the order of the log, the first being the diagnosis. ``line`` is the number
-    (from 1) of the first real error, 0 when no line reports one; ``excerpt`` is that line with what stands around it,
-    or the end of the log.
+    ``findings`` are the known faults: first those that stop a step, in the order of the log, then those that only
+    spoil its result. ``line`` is the number (from 1) of the first real error, 0 when no line reports one; ``excerpt``
+    is that line with what stands around it, or the end of the log.
     """
 
     findings: tuple[Finding, ...]
@@ -110,13 +113,17 @@ class Diagnosis:
 
     @property
     def known(self) -> bool:
-        """Whether the catalogue explains the log."""
-        return bool(self.findings)
+        """Whether the catalogue explains the log: by a fault that stops a step, or by another where nothing failed."""
+        stopped = any(finding.fault.stops for finding in self.findings)
+        return stopped or (bool(self.findings) and (not self.line or self._near(self.findings)))
 
     @property
     def earlier_error(self) -> bool:
         """Whether an error that no fault explains comes well before the first known fault."""
-        return self.known and 0 < self.line < self.findings[0].line - 3
+        return self.known and self.line > 0 and not self._near(self.findings) and self.line < self.findings[0].line
+
+    def _near(self, findings: Iterable[Finding]) -> bool:
+        return any(abs(self.line - finding.line) <= _NEAR for finding in findings)
 
     def as_dict(self) -> dict[str, object]:
         """The diagnosis as ``--json`` prints it."""
@@ -154,8 +161,9 @@ def diagnose_text(log: str, catalogue: Sequence[Fault] | None = None) -> Diagnos
     lines = clean(log)
     findings = _find(lines, load_catalogue() if catalogue is None else catalogue)
     first = _first_error_line(lines)
-    if first is None and findings:
-        first = findings[0].line - 1
+    for finding in findings[:1]:
+        if first is None or (finding.fault.stops and finding.line - 1 < first):
+            first = finding.line - 1
     return Diagnosis(findings, 0 if first is None else first + 1, _excerpt(lines, first))
 
 
@@ -165,14 +173,15 @@ def first_error(log: str) -> str:
 
 
 def clean(log: str) -> list[str]:
-    """The lines of ``log`` without colours, carriage returns and the prefixes of CI systems."""
-    text = _CONTROL.sub("", log.replace("\r\n", "\n"))
+    """The lines of ``log`` without colours, carriage returns, typographic quotes and the prefixes of CI systems."""
+    text = _CONTROL.sub("", log.replace("\r\n", "\n")).translate(_QUOTES)
     return [_PREFIX.sub("", line.rsplit("\r", 1)[-1]).rstrip()[:_LINE_LIMIT] for line in text.split("\n")]
 
 
 def _find(lines: Sequence[str], catalogue: Iterable[Fault]) -> tuple[Finding, ...]:
-    """One finding per fault at its first match, in the order of the log, general ones only where nothing else is."""
-    numbers = [n for n, line in enumerate(lines) if line.strip()]
+    """One finding per fault at its first match, in the order of :class:`Diagnosis`, general ones last."""
+    quoted = _traceback_lines(lines)  # a traceback quotes the source, the words of an error among it
+    numbers = [n for n, line in enumerate(lines) if line.strip() and n not in quoted]
     words = [" ".join(lines[n].split()) for n in numbers]
     starts = []
     position = 0
@@ -190,9 +199,9 @@ def _find(lines: Sequence[str], catalogue: Iterable[Fault]) -> tuple[Finding, ..
         groups = {name: value or "" for name, value in match.groupdict().items()}
         cause, remedy = (_fill(text, groups) for text in (fault.cause, fault.remedy))
         found.append(Finding(fault, numbers[index] + 1, words[index], cause, remedy))
-    found.sort(key=lambda finding: (finding.line, finding.fault.general))
+    found.sort(key=lambda f: (not f.fault.stops, f.line, f.fault.general))
     exact = [finding.line for finding in found if not finding.fault.general]
-    return tuple(f for f in found if not f.fault.general or not any(abs(f.line - line) <= 6 for line in exact))
+    return tuple(f for f in found if not f.fault.general or not any(abs(f.line - line) <= _NEAR for line in exact))
 
 
 def _fill(text: str, groups: dict[str, str]) -> str:
@@ -222,6 +231,15 @@ def _candidates(lines: Sequence[str]) -> Iterator[int]:
         elif _ERROR.search(line) and not _NOISE.search(line):
             yield number
         number += 1
+
+
+def _traceback_lines(lines: Sequence[str]) -> set[int]:
+    """Indexes of all lines of tracebacks but those with the exceptions."""
+    inside: set[int] = set()
+    for number, line in enumerate(lines):
+        if number not in inside and (trace := _TRACEBACK.match(line)):
+            inside.update(range(number, _end_of_traceback(lines, number, trace[1])))
+    return inside
 
 
 def _end_of_traceback(lines: Sequence[str], start: int, indent: str) -> int:
