@@ -66,16 +66,25 @@ def section_bytes(bundles: Iterable[bytes]) -> bytes:
     return data
 
 
-def bundle(archs: Iterable[str], *, payload: bytes = b"\x7fELF code", empty: Iterable[str] = ()) -> bytes:
-    """A plain bundle with one code object per arch; those in ``empty`` have size 0."""
-    names = [HOST, *(f"hipv4-amdgcn-amd-amdhsa--{arch}" for arch in archs)]
-    sizes = [0, *(0 if arch in set(empty) else len(payload) for arch in archs)]
-    table = 32 + sum(24 + len(name) for name in names)
-    head = MAGIC + struct.pack("<Q", len(names))
-    body = b""
-    for name, size in zip(names, sizes, strict=True):
-        head += struct.pack("<QQQ", table + len(body), size, len(name)) + name.encode()
-        body += payload[:size]
+def bundle(
+    archs: Iterable[str],
+    *,
+    payload: bytes = b"\x7fELF code",
+    empty: Iterable[str] = (),
+    own: Mapping[str, bytes] | None = None,
+    align: int = 1,
+) -> bytes:
+    """A plain bundle with a code object per arch: ``payload``, or its own from ``own``; ``empty`` ones have size 0."""
+    objects = {arch: b"" if arch in set(empty) else (own or {}).get(arch, payload) for arch in archs}
+    names = [HOST, *(f"hipv4-amdgcn-amd-amdhsa--{arch}" for arch in objects)]
+    position = 32 + sum(24 + len(name) for name in names)
+    head, body = MAGIC + struct.pack("<Q", len(names)), b""
+    for name, content in zip(names, [b"", *objects.values()], strict=True):
+        padding = -position % align
+        head += struct.pack("<QQQ", position + padding, len(content), len(name)) + name.encode()
+        if content:
+            body += bytes(padding) + content
+            position += padding + len(content)
     return head + body
 
 

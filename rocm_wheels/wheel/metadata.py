@@ -28,6 +28,15 @@ def with_headers(text: str, name: str, values: Iterable[str]) -> str:
     return head + "".join(f"\n{name}: {value}" for value in new) + (tail or "\n")
 
 
+def with_header(text: str, name: str, value: str) -> str:
+    """``text`` with header ``name`` saying ``value``: in the place of the first such line, else added."""
+    end = _HEADER_END.search(text).start()  # type: ignore[union-attr]
+    line = re.compile(rf"^({re.escape(name)}:[ \t]*).*$", re.MULTILINE | re.IGNORECASE)
+    if not line.search(text, 0, end):
+        return with_headers(text, name, (value,))
+    return line.sub(lambda match: match[1] + value, text[:end], count=1) + text[end:]
+
+
 def with_tags(text: str, tags: Sequence[str]) -> str:
     """WHEEL with exactly ``tags``, where the first Tag line stood; raises :class:`BrokenWheel` without one."""
     lines = text.splitlines(keepends=True)
