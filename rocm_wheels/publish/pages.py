@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from html import escape
 from urllib.parse import quote
 
-from packaging.utils import NormalizedName, parse_wheel_filename
+from packaging.tags import parse_tag
+from packaging.utils import NormalizedName
 from packaging.version import Version
 
 from rocm_wheels.layers.model import PREFIX as BASE_PREFIX
@@ -72,7 +73,7 @@ def project_json(project: str, wheels: Sequence[IndexedWheel]) -> str:
         "versions": list(dict.fromkeys(wheel.version for wheel in wheels)),
         "files": [_json_file(wheel) for wheel in wheels],
     }
-    return json.dumps(page, indent=1) + "\n"
+    return json.dumps(page, separators=(",", ":")) + "\n"
 
 
 def root_html(projects: Iterable[str]) -> str:
@@ -84,7 +85,7 @@ def root_html(projects: Iterable[str]) -> str:
 def root_json(projects: Iterable[str]) -> str:
     """The PEP 691 list of projects."""
     page = {"meta": {"api-version": _API}, "projects": [{"name": p} for p in sorted(projects)]}
-    return json.dumps(page, indent=1) + "\n"
+    return json.dumps(page, separators=(",", ":")) + "\n"
 
 
 def human_root(projects: Mapping[str, Sequence[IndexedWheel]]) -> str:
@@ -174,7 +175,7 @@ def _json_file(wheel: IndexedWheel) -> dict[str, object]:
 
 
 def _human_row(wheel: IndexedWheel) -> str:
-    tags = parse_wheel_filename(wheel.filename)[3]
+    tags = parse_tag(wheel.filename.removesuffix(".whl").split("-", wheel.filename.count("-") - 2)[-1])
     pythons = ", ".join(sorted({_python(tag.interpreter) for tag in tags}))
     platforms = ", ".join(sorted({_platform(tag.platform) for tag in tags}))
     yanked = f' class="yanked" title="yanked: {escape(wheel.yanked)}"' if wheel.yanked is not None else ""
