@@ -50,10 +50,15 @@ class Cell(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Trap:
-    """Something that goes wrong with a release, and where that was reported."""
+    """Something that goes wrong with a release, and where that was reported.
+
+    ``rocm`` and ``gpus`` narrow it to some ROCm versions and targets; empty means all.
+    """
 
     text: str
     source: str
+    rocm: str = ""
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,11 +212,15 @@ def _cited(text: str, sources: Mapping[str, str], where: str) -> str:
     return "; ".join(sources.get(word, word) for word in words)
 
 
-def _traps(rows: list[dict[str, str]], version: str, sources: Mapping[str, str], where: str) -> tuple[Trap, ...]:
+def _traps(rows: list[dict[str, Any]], version: str, sources: Mapping[str, str], where: str) -> tuple[Trap, ...]:
     found = []
     for row in rows:
-        if row.keys() != {"for", "text", "source"}:
-            raise MatrixError(f"{where}: a trap has `for`, `text` and `source`, not {', '.join(sorted(row))}")
+        if not {"for", "text", "source"} <= row.keys() <= {"for", "text", "source", "rocm", "gpus"}:
+            raise MatrixError(
+                f"{where}: a trap has `for`, `text`, `source`, and perhaps `rocm` and `gpus`; found {row}"
+            )
         if _fits(row["for"], version, f"{where} [[trap]]"):
-            found.append(Trap(text=row["text"], source=_cited(row["source"], sources, where)))
+            source = _cited(row["source"], sources, where)
+            gpus = tuple(row.get("gpus", ()))
+            found.append(Trap(text=row["text"], source=source, rocm=row.get("rocm", ""), gpus=gpus))
     return tuple(found)
