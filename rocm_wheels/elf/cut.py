@@ -175,7 +175,8 @@ def _cut(elf: ElfFile, section: Section, content: bytes, load: Segment, hole: _H
         body += bytes(hole.table - section.offset - len(content)) + headers
         pieces.append(Piece(_EHDR_PHOFF, _EHDR_PHOFF + 8, _WORD.pack(hole.table)))
         pieces.append(Piece(_EHDR_PHNUM, _EHDR_PHNUM + 2, struct.pack("<H", len(elf.segments) + 1)))
-    pieces.append(Piece(section.offset, hole.end, body + bytes(hole.start - section.offset - len(body))))
+    end = section.offset + section.size
+    pieces.append(Piece(section.offset, end, body.ljust(end - hole.size - section.offset, b"\0")))
     if elf.sections:
         pieces += _section_headers(elf, section, len(content), moved)
     return tuple(sorted(pieces))

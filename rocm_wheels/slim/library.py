@@ -7,9 +7,18 @@ from dataclasses import dataclass
 
 from rocm_wheels.elf import ElfFile
 from rocm_wheels.elf.cut import Piece, Pointer, pointers_into, replace_section, repoint, symbols_in
-from rocm_wheels.elf.offload import SECTION, WRAPPERS, Bundle, inflated, read_bundles
+from rocm_wheels.elf.offload import (
+    EMBEDDED,
+    SECTION,
+    WRAPPERS,
+    Bundle,
+    embedded_bundles,
+    inflated,
+    is_split,
+    read_bundles,
+)
 from rocm_wheels.elf.reader import Section
-from rocm_wheels.errors import ArchMissing
+from rocm_wheels.errors import ArchMissing, NothingToSlim
 from rocm_wheels.gpu.cards import serve
 from rocm_wheels.slim.bundle import compress, rebundle, version_of
 
@@ -48,8 +57,15 @@ def wanted(available: Sequence[str], archs: Sequence[str], where: str) -> frozen
 
 
 def plan_library(elf: ElfFile, archs: Sequence[str]) -> Library | None:
-    """What becomes of the device code of ``elf``; None when it has none. Raises :class:`ArchMissing`."""
-    bundles = read_bundles(elf)
+    """What becomes of the device code of ``elf``; None when it has none.
+
+    Raises :class:`ArchMissing`, and :class:`NothingToSlim` for a library whose code was moved out into .kpack archives.
+    """
+    if is_split(elf):
+        raise NothingToSlim(
+            f"{elf.name}: its GPU code lies in .kpack archives", remedy="leave the device packages of other GPUs out"
+        )
+    bundles = (*read_bundles(elf), *embedded_bundles(elf))
     if not bundles:
         return None
     kept: dict[str, int] = {}
@@ -66,25 +82,35 @@ def plan_library(elf: ElfFile, archs: Sequence[str]) -> Library | None:
 
 def slim_library(elf: ElfFile, library: Library) -> tuple[Piece, ...]:
     """The edits that make ``elf`` what ``library`` says; empty when nothing goes."""
-    section = elf.section(SECTION)
-    if section is None or not library.removed:
+    if not library.removed:
         return ()
-    bundles = read_bundles(elf)
-    stored = [_stored(elf, bundle, library.kept) for bundle in bundles]
-    pointers = _movable(elf, section, bundles)
-    if pointers is None:
-        return _in_place(section, bundles, stored)
-    content, moves = b"", {}
-    for bundle, new in zip(bundles, stored, strict=True):
+    constants, section = elf.section(EMBEDDED), elf.section(SECTION)
+    pieces = [] if constants is None else _in_place(elf, constants, embedded_bundles(elf), library.kept)
+    if section is not None:
+        bundles = read_bundles(elf)
+        pointers = _movable(elf, section, bundles)
+        if pointers is None:
+            pieces += _in_place(elf, section, bundles, library.kept)
+        else:
+            pieces += _together(elf, section, bundles, library.kept, pointers)
+    return tuple(sorted(pieces))
+
+
+def _together(
+    elf: ElfFile, section: Section, bundles: Sequence[Bundle], kept: Sequence[str], pointers: tuple[Pointer, ...]
+) -> list[Piece]:
+    """The bundles one after another from the section's start, what is left over gone."""
+    content, moves = bytearray(), {}
+    for bundle in bundles:
         content += bytes(-len(content) % _PAGE)
         moves[section.address + bundle.offset] = section.address + len(content)
-        content += new
-    return tuple(sorted((*replace_section(elf, section, content), *repoint(pointers, moves))))
+        content += _stored(elf, bundle, kept)
+    return [*replace_section(elf, section, bytes(content)), *repoint(pointers, moves)]
 
 
 def _stored(elf: ElfFile, bundle: Bundle, kept: Sequence[str]) -> bytes:
     """The new bundle; the old one where compressing anew would have made it longer."""
-    old = elf.section_bytes(SECTION)[bundle.offset : bundle.offset + bundle.size]
+    old = elf.section_bytes(bundle.section)[bundle.offset : bundle.offset + bundle.size]
     new = rebundle(inflated(elf, bundle), bundle, kept)
     if version := version_of(old):
         new = compress(new, version, bundle.compression)
@@ -104,9 +130,10 @@ def _movable(elf: ElfFile, section: Section, bundles: Sequence[Bundle]) -> tuple
     return pointers
 
 
-def _in_place(section: Section, bundles: Sequence[Bundle], stored: Sequence[bytes]) -> tuple[Piece, ...]:
+def _in_place(elf: ElfFile, section: Section, bundles: Sequence[Bundle], kept: Sequence[str]) -> list[Piece]:
     """Every bundle where it was, zeros behind it: the file keeps its size, the archive does not."""
-    return tuple(
-        Piece(at := section.offset + bundle.offset, at + bundle.size, new + bytes(bundle.size - len(new)))
-        for bundle, new in zip(bundles, stored, strict=True)
-    )
+    pieces = []
+    for bundle in bundles:
+        start, new = section.offset + bundle.offset, _stored(elf, bundle, kept)
+        pieces.append(Piece(start, start + bundle.size, new + bytes(bundle.size - len(new))))
+    return pieces

@@ -147,6 +147,25 @@ def test_a_program_keeps_its_size(tmp_path: Path) -> None:
     assert subprocess.run([str(new)], check=False).returncode == 0
 
 
+def test_bundles_among_the_constants_are_emptied_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "embedded").write_bytes(fat_bundle(salt=b"embedded"))
+    extra = f'''
+__asm__(".section .rodata\\n.p2align 4\\nembedded: .incbin \\"{tmp_path / "embedded"}\\"\\n.previous");
+extern const char embedded[] __attribute__((visibility("hidden")));
+const void *constant(void) {{ return embedded; }}'''
+    old = make_hip_library(tmp_path, [fat_bundle()], extra=extra)
+    new = slimmed(old, "gfx1030")
+    elf = ElfFile.parse(new.read_bytes(), new.name)
+    (constant,) = offload.embedded_bundles(elf)
+    assert constant.archs == {"gfx1030"}
+    code = offload.code_object(elf, constant, constant.entries[1])
+    assert code == CODE["gfx1030"] + b"embedded"
+    library = ctypes.CDLL(str(new))
+    library.constant.restype = ctypes.c_void_p
+    assert code in ctypes.string_at(library.constant(), constant.size)
+    assert b"gfx1100" * 3 not in new.read_bytes()
+
+
 def test_longer_content_is_refused(tmp_path: Path) -> None:
     path = make_hip_library(tmp_path, [fat_bundle()])
     elf = ElfFile.parse(path.read_bytes(), path.name)
