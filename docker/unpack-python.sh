@@ -11,7 +11,9 @@ set -eu
 version=$1 suite=$2 minimum=$3 stale=${4:-}
 root=/opt/cpython/$version
 
+# shellcheck source=/dev/null
 . /etc/os-release
+# shellcheck disable=SC2016  # apt expands these
 mirror=$(apt-get indextargets --no-release-info --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
   awk -v suite="$VERSION_CODENAME" '$2 == suite { print $1; exit }')
 [ -n "$mirror" ] || { echo "error: no apt source for $VERSION_CODENAME in this image" >&2; exit 1; }

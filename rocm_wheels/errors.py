@@ -8,6 +8,7 @@ and invoke; 130 and 143 are the signals.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -22,9 +23,9 @@ class RocmWheelsError(Exception):
     exit_code: ClassVar[int] = 10
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
+        self.message = redact(message)
+        self.remedy = redact(remedy)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  → {self.remedy}" if self.remedy else self.message
@@ -37,6 +38,17 @@ class RocmWheelsError(Exception):
             "remedy": self.remedy,
             "exit_code": self.exit_code,
         }
+
+
+_SECRETS = (
+    re.compile(r"(?<=://)(?:(?<=http://)|(?<=https://)|(?=[^/\s@]*:))[^/\s]+(?=@)"),  # user:password@, token@
+    re.compile(r"(?i)(?<=[?&])([^=&\s]*(?:token|key|secret|sig|passw|auth)[^=&\s]*=)[^&\s'\"]+"),
+)
+
+
+def redact(text: str) -> str:
+    """``text`` without the credentials of the addresses in it; everything that is printed goes through here."""
+    return _SECRETS[1].sub(r"\1***", _SECRETS[0].sub("***", text))
 
 
 def nearest(word: str, known: Iterable[str], *, count: int = 3) -> str:
@@ -180,6 +192,12 @@ class ForeignTree(RocmWheelsError):
     exit_code = 36
 
 
+class LockDiffers(RocmWheelsError):
+    """A lock says something else than what its source has now."""
+
+    exit_code = 37
+
+
 # --- 40: engine and image -------------------------------------------------------------------------------------------
 
 
@@ -274,6 +292,12 @@ class CompilerKilled(RocmWheelsError):
     """A compiler was killed, in all likelihood for memory."""
 
     exit_code = 54
+
+
+class ToolchainChanged(RocmWheelsError):
+    """The image has other compilers than the unfinished tree was begun with."""
+
+    exit_code = 55
 
 
 # --- 60: wheel and ELF ----------------------------------------------------------------------------------------------
@@ -439,6 +463,12 @@ class BaseMismatch(RocmWheelsError):
     """The base wheels given are not one set, or lack what a framework needs."""
 
     exit_code = 102
+
+
+class AttestationInvalid(RocmWheelsError):
+    """A wheel without attestation, with one that the given key has not signed, or with one for other bytes."""
+
+    exit_code = 103
 
 
 # --- slim and layers ----------------------------------------------------------------------------------------------------

@@ -29,7 +29,14 @@ def ensure_base(image: Image, *, engine: ContainerEngine, settings: Settings, co
         refusal = engine.pull(image.base, _PULL_SECONDS)
     if not refusal:
         return
+    if not image.suite:
+        raise BaseUnavailable(
+            f"{image.base} cannot be pulled ({refusal[:200]}), and no apt mirror can make it",
+            remedy=f"import it as {image.base} by hand on a machine whose registry answers (save, then load)",
+        )
     console.line(f"  no registry gave it ({refusal[:200]}): making it from an apt mirror")
+    if image.stale_ok:
+        console.line(f"  a Release file of {image.suite} past its Valid-Until is taken: the suite moves")
     ensure_packages("base", console)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-base-") as folder:
         tar = Path(folder) / f"{image.suite}.tar"
@@ -44,6 +51,8 @@ def bootstrap_command(image: Image, tar: Path, settings: Settings) -> list[str]:
     command = ["mmdebstrap", "--variant=minbase"]
     if settings.base_mirror.startswith("https:"):
         command.append("--include=ca-certificates")
+    if image.stale_ok:
+        command.append('--aptopt=Acquire::Check-Valid-Until "false"')
     return [*command, image.suite, str(tar), *([settings.base_mirror] if settings.base_mirror else [])]
 
 

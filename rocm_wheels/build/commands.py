@@ -7,15 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rocm_wheels.build.engine import Mount
-from rocm_wheels.build.plan import BuildPlan
+from rocm_wheels.build.runner import Mount
 from rocm_wheels.config import PROJECT_ROOT
+
+if TYPE_CHECKING:
+    from rocm_wheels.build.plan import BuildPlan
 
 TREE = "/build"
 SOURCE = "/build/src"
 PROJECT = "/rocm-wheels"
 TOOLS_PYTHON = "/opt/tools/bin/python"
+TOOLCHAIN = "toolchain.tsv"
+CCACHE_LOG = "logs/ccache.log"
+
+# These change how fast a build is, not what it gives.
+_CCACHE = {
+    "CCACHE_DIR": "/ccache",
+    "CCACHE_BASEDIR": TREE,
+    "CCACHE_NOHASHDIR": "1",
+    # hipcc is a script or a small driver: the compiler, linker and device libraries behind it are in this list.
+    "CCACHE_COMPILERCHECK": "content",
+    "CCACHE_EXTRAFILES": f"{TREE}/{TOOLCHAIN}",
+    # Generated headers are as young as the compile that reads them; ccache would not trust them otherwise.
+    "CCACHE_SLOPPINESS": "include_file_ctime,include_file_mtime",
+    "CCACHE_STATSLOG": f"{TREE}/{CCACHE_LOG}",
+}
+WITHOUT_EFFECT = {*_CCACHE, "MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL"}
 
 # Zip's earliest date: no file of a wheel may depend on when it was built.
 SOURCE_DATE_EPOCH = "315532800"
@@ -67,10 +86,8 @@ def environment(plan: BuildPlan) -> dict[str, str]:
         "CMAKE_BUILD_PARALLEL_LEVEL": str(plan.jobs),
         "CMAKE_GENERATOR": "Ninja",
         **{f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX", "HIP")},
-        "CCACHE_DIR": "/ccache",
-        "CCACHE_BASEDIR": TREE,
-        "CCACHE_NOHASHDIR": "1",
-        "CCACHE_COMPILERCHECK": "content",
+        "CMAKE_PROJECT_TOP_LEVEL_INCLUDES": f"{PROJECT}/rocm_wheels/build/launch/hip.cmake",
+        **_CCACHE,
         "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH,
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -10,18 +10,22 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 
+from rocm_wheels.build import commands
 from rocm_wheels.build.image import image_tag
-from rocm_wheels.config import PROJECT_ROOT, Settings
+from rocm_wheels.config import Settings
 from rocm_wheels.errors import UsageError, nearest
 from rocm_wheels.gpu import parse_archs
 from rocm_wheels.release import Image, Matrix, Release, load_matrix
 from rocm_wheels.release.possible import Combination, check
 from rocm_wheels.source import CheckoutPlan, plan_checkout
+
+# Raised by hand when a stage changes in a way that an unfinished tree must not be continued with.
+_LAYOUT = 2
 
 STAGES = ("fetch", "hipify", "configure", "canary", "compile", "wheel")
 
@@ -91,23 +95,23 @@ def plan_build(
     archs = archs or release.archs
     version = version or f"{release.version}+rocm{image.rocm}"
     checkout = plan_checkout(release, settings=settings)
-    tag = image_tag(image)
-    fingerprint = _fingerprint(checkout.fingerprint, release, python, image, tag, archs, version)
-    name = f"{release.name}-cp{python.replace('.', '')}-{fingerprint[:12]}"
-    return BuildPlan(
+    plan = BuildPlan(
         release=release,
         image=image,
-        image_tag=tag,
+        image_tag=image_tag(image),
         python=python,
         archs=archs,
         version=version,
         jobs=settings.jobs or default_jobs(),
         until=until,
         checkout=checkout,
-        fingerprint=fingerprint,
-        tree=settings.cache / "trees" / name,
+        fingerprint="",
+        tree=Path(),
         ccache=settings.cache / "ccache",
     )
+    fingerprint = _fingerprint(plan)
+    name = f"{release.name}-cp{python.replace('.', '')}-{fingerprint[:12]}"
+    return replace(plan, fingerprint=fingerprint, tree=settings.cache / "trees" / name)
 
 
 def plan_builds(pythons: Sequence[str], settings: Settings, *, until: str, version: str = "") -> list[BuildPlan]:
@@ -138,12 +142,8 @@ def _cgroup_limits() -> list[int]:
     return limits
 
 
-def _fingerprint(source: str, release: Release, python: str, image: Image, tag: str, *options: object) -> str:
-    facts = [source, repr(release.recipe), python, image.rocm, tag, options, _builder_digest()]
-    return hashlib.sha256(json.dumps(facts, default=str).encode()).hexdigest()
-
-
-def _builder_digest() -> str:
-    """Hash of the modules that decide how a tree is built: another builder is another tree."""
-    build = PROJECT_ROOT / "rocm_wheels" / "build"
-    return hashlib.sha256(b"".join((build / f"{m}.py").read_bytes() for m in ("stages", "commands"))).hexdigest()
+def _fingerprint(plan: BuildPlan) -> str:
+    """Hash of all that decides the bytes of the wheel: what else differs may continue in the same tree."""
+    environment = {k: v for k, v in commands.environment(plan).items() if k not in commands.WITHOUT_EFFECT}
+    facts = [_LAYOUT, plan.checkout.fingerprint, repr(plan.release.recipe), plan.python, plan.image_tag, environment]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

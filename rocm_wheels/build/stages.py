@@ -20,8 +20,10 @@ from pathlib import Path
 from rocm_wheels import source
 from rocm_wheels.build import commands, gates
 from rocm_wheels.build.canary import run_canary
+from rocm_wheels.build.compiler_cache import read_calls
 from rocm_wheels.build.engine import Engine
 from rocm_wheels.build.plan import BuildPlan
+from rocm_wheels.build.toolchain import record_toolchain
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
 from rocm_wheels.errors import CompilerKilled, StageFailed
@@ -52,10 +54,14 @@ class Builder:
         for directory in ("home", "logs", "stamps", "out"):
             (self.plan.tree / directory).mkdir(parents=True, exist_ok=True)
         self.plan.ccache.mkdir(parents=True, exist_ok=True)
+        checked = False
         for stage in self.plan.stages:
             if self.finished(stage):
                 self.console.line(f"• {stage}: done before")
                 continue
+            if stage != "fetch" and not checked:
+                record_toolchain(self.plan.tree / commands.TOOLCHAIN, self._quietly)
+                checked = True
             with self.console.step(f"{stage} {self.plan.release.name} for Python {self.plan.python}"):
                 with self._stamp(stage):
                     actions[stage]()
@@ -98,6 +104,11 @@ class Builder:
         if code:
             self._fail(stage, argv, code)
 
+    def _quietly(self, argv: Sequence[str], on_line: Callable[[str], None]) -> None:
+        """Run ``argv`` in the image alone, its output going to ``on_line`` only."""
+        if code := self.engine.run(self.plan.image_tag, list(argv), on_line=on_line):
+            raise StageFailed(f"`{' '.join(argv)}` ended with exit code {code} in {self.plan.image_tag}")
+
     def _fail(self, stage: str, argv: Sequence[str], code: int) -> None:
         text = self.log(stage).read_text("utf-8", "replace")
         excerpt = first_error(text.rsplit("\n$ ", 1)[-1])
@@ -119,9 +130,20 @@ class Builder:
     def _stamp(self, stage: str) -> Iterator[None]:
         """Record the stage as finished, with its seconds, if the block ends well."""
         self.log(stage).unlink(missing_ok=True)
+        log = self.plan.tree / commands.CCACHE_LOG
+        log.unlink(missing_ok=True)
         began = time.monotonic()
         yield
-        stamp = {"stage": stage, "fingerprint": self.plan.fingerprint, "seconds": round(time.monotonic() - began, 1)}
+        calls = read_calls(log)
+        if stage in ("canary", "compile"):  # what configure compiles are trials
+            for language, counted in calls.items():
+                self.console.line(f"  compiler cache, {language}: {counted}")
+        stamp = {
+            "stage": stage,
+            "fingerprint": self.plan.fingerprint,
+            "seconds": round(time.monotonic() - began, 1),
+            "compiler_cache": {language: counted.as_dict() for language, counted in calls.items()},
+        }
         write_atomically(self._stamp_path(stage), json.dumps(stamp, sort_keys=True) + "\n")
 
     def _fetch(self) -> None:

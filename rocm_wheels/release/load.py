@@ -2,8 +2,8 @@
 
 ``images.toml`` has a table per builder image. ``<framework>.toml`` has the facts about a framework's releases, a table
 per column (see :mod:`rocm_wheels.release.facts`). ``builds/<framework>.toml`` says what is built where: recipes by
-name, and ``[[build]]`` rows that tie releases to images, each with a source of its own where it is not upstream's.
-A framework without facts has ``[[release]]`` rows there.
+name, and ``[[build]]`` rows that tie releases to images, each with a source of its own where it is not upstream's and
+a table ``on.<image>`` for what differs in one of its images. A framework without facts has ``[[release]]`` rows there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def _framework(path: Path, data: Path) -> list[Release]:
     table = read_toml(path)
     where = f"builds/{path.name}"
     shared, recipes = table.pop("framework", {}), table.pop("recipe", {})
-    rows, plain = table.pop("build", []), table.pop("release", [])
+    rows = [each for row in table.pop("build", []) for each in _per_image(row, where)]
+    plain = table.pop("release", [])
     if table:
         raise MatrixError(f"{where}: unknown tables {', '.join(table)}")
     page = data / path.name
@@ -64,6 +65,26 @@ def _framework(path: Path, data: Path) -> list[Release]:
             if version not in versions:
                 raise MatrixError(f"{where}: unknown release {version!r}", remedy=nearest(version, versions))
     return releases
+
+
+def _per_image(row: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    """``row`` once for each of its images that has a table ``on.<image>``, and once for the others."""
+    images, own = row.get("images", []), row.get("on", {})
+    for name in own:
+        if name not in images:
+            raise MatrixError(f"{where}: on.{name} is for an image that the row does not name")
+    shared = {key: value for key, value in row.items() if key != "on"}
+    rows = [{**_merged(shared, own[name]), "images": [name]} for name in own]
+    others = [name for name in images if name not in own]
+    return rows if rows and not others else [{**shared, "images": others}, *rows]
+
+
+def _merged(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``below`` with the keys of ``above`` over it, tables key by key."""
+    both = {
+        k: {**below[k], **v} if isinstance(v, dict) and isinstance(below.get(k), dict) else v for k, v in above.items()
+    }
+    return {**below, **both}
 
 
 def _of_facts(facts: Facts) -> dict[str, Any]:
@@ -99,10 +120,7 @@ def _build(
     row: dict[str, Any], upstream: Source | None, era: str | None, recipes: Mapping[str, Any], where: str
 ) -> Build:
     """A ``[[build]]`` row: keys of a recipe in it go over the recipe that it names, tables merged key by key."""
-    base = _recipe(recipes, row.get("recipe", era), where)
-    for key in _RECIPE & row.keys():
-        merged = isinstance(row[key], dict) and isinstance(base.get(key), dict)
-        base[key] = {**base[key], **row[key]} if merged else row[key]
+    base = _merged(_recipe(recipes, row.get("recipe", era), where), {k: row[k] for k in _RECIPE & row.keys()})
     rest = {key: value for key, value in row.items() if key not in _RECIPE | {"releases", "recipe"}}
     recipe = build(Recipe, base, f"{where}: recipe")
     found: Build = build(Build, {"source": upstream, **rest, "recipe": recipe}, f"{where}: [[build]]")

@@ -21,12 +21,23 @@ class Archive:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Submodule:
+    """A submodule as a lock records it: path in the whole tree, address, commit and the tree of that commit."""
+
+    path: str
+    url: str
+    commit: str
+    tree: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """Where the pinned source of a release comes from.
 
     ``git``: ``url`` and the full ``commit`` (40 hex digits). ``archive``: ``archives``. ``debian``: source
     ``package``, exact ``version``, ``suite`` and the ``sha256`` of its .dsc; the original archives are unpacked,
-    Debian's own patches are not applied. ``directory``: ``path`` inside this project.
+    Debian's own patches are not applied; ``parts`` are directories of the packaging archive by their place in the tree.
+    ``directory``: ``path`` inside this project.
     """
 
     kind: SourceKind
@@ -37,8 +48,10 @@ class Source:
     version: str = ""
     suite: str = ""
     sha256: str = ""
+    parts: tuple[tuple[str, str], ...] = ()
     path: str = ""
     origin: str = "unknown"
+    submodules: tuple[Submodule, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

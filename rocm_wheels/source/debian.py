@@ -1,6 +1,7 @@
 """Debian source packages: fetched by apt from the machine's own mirror, verified by the pinned .dsc.
 
-The original archives are unpacked with their components in place. Debian's patches are not applied: ours are.
+The original archives are unpacked with their components in place. Debian's patches are not applied: ours are. What
+Debian keeps of third parties beside its packaging is laid where the source expects it (``parts``).
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from filelock import FileLock
 
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
-from rocm_wheels.errors import SourceToolMissing, SourceUnreachable
+from rocm_wheels.errors import PinMismatch, SourceToolMissing, SourceUnreachable
 from rocm_wheels.release import Source
 from rocm_wheels.source.fetch import check_pin, unpack
 
@@ -41,7 +43,20 @@ def lay(source: Source, into: Path, *, settings: Settings, console: Console) -> 
             component = _COMPONENT.search(file.name)
             with console.step(f"unpack {file.name}"):
                 unpack(file, into / component[1] if component else into)
+        if source.parts:
+            _lay_parts(source, next(f for f in files if ".debian.tar." in f.name), into)
     return f"{source.package} {source.version} (.dsc sha256 {source.sha256})"
+
+
+def _lay_parts(source: Source, packaging: Path, into: Path) -> None:
+    """Copy the ``parts`` of ``source`` from its ``packaging`` archive to their places below ``into``."""
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-debian-") as scratch:
+        unpack(packaging, Path(scratch))
+        for place, part in source.parts:
+            found = Path(scratch) / part
+            if not found.is_dir():
+                raise PinMismatch(f"{packaging.name} has no directory {part}, which {source.package} needs at {place}")
+            shutil.copytree(found, into / place, symlinks=True)
 
 
 def _verified_files(dsc: Path, source: Source) -> list[Path]:

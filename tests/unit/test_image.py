@@ -78,11 +78,15 @@ def test_the_tag_names_the_image_and_twelve_digits_of_its_content() -> None:
 
 
 def test_every_copied_file_is_an_input() -> None:
-    names = {path.name for path in image_inputs(IMAGE)}
-    assert names == {"debian-trixie.Dockerfile", "unpack-python.sh", "tools-requirements.txt", "build-requirements.txt"}
+    names = {str(path.relative_to(DOCKER)) for path in image_inputs(IMAGE)}
+    assert names == {
+        *("debian-trixie.Dockerfile", "install.sh", "pythons.sh", "unpack-python.sh"),
+        *("tools-requirements.txt", "build-requirements.txt"),
+        *(f"packages/{name}.txt" for name in ("cpython", "debian", "debian-trixie")),
+    }
 
 
-@pytest.mark.parametrize("name", [path.name for path in image_inputs(IMAGE)])
+@pytest.mark.parametrize("name", [str(path.relative_to(DOCKER)) for path in image_inputs(IMAGE)])
 def test_a_changed_input_changes_the_tag(folder: Path, name: str) -> None:
     before = image_tag(IMAGE, folder=folder)
     with (folder / name).open("a") as stream:
