@@ -11,7 +11,7 @@ import hashlib
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -158,11 +158,14 @@ class WheelArchive:
             return bytes(isal_zlib.decompressobj(-15).decompress(raw, count))
         return b""
 
-    def chunks(self, member: Member) -> Iterator[bytes]:
-        """The member's content piece by piece; size and CRC are checked when the last one was taken."""
+    def chunks(self, member: Member, mark: Callable[[int, int], None] | None = None) -> Iterator[bytes]:
+        """The member's content piece by piece; size and CRC are checked when the last one was taken.
+
+        ``mark`` is told after each piece of a deflated member how much content has come of how many packed bytes.
+        """
         where = f"{self.path.name}: member {member.name} at {member.offset:#x}"
         size = crc = 0
-        for chunk in self._stored(member) if member.method == STORED else self._inflated(member, where):
+        for chunk in self._stored(member) if member.method == STORED else self._inflated(member, where, mark):
             size += len(chunk)
             if size > member.size:
                 break
@@ -177,9 +180,10 @@ class WheelArchive:
         for start in range(0, member.size, _GIVE):
             yield self.read_at(member.offset + start, min(_GIVE, member.size - start))
 
-    def _inflated(self, member: Member, where: str) -> Iterator[bytes]:
+    def _inflated(self, member: Member, where: str, mark: Callable[[int, int], None] | None) -> Iterator[bytes]:
         stream = isal_zlib.decompressobj(-15)
         position, end = member.offset, member.offset + member.compressed_size
+        size = 0
         pending = b""
         while not stream.eof:
             if not pending:
@@ -192,6 +196,9 @@ class WheelArchive:
             except _InflateError as error:
                 raise BrokenArchive(f"{where} does not inflate: {error}") from error
             pending = stream.unconsumed_tail
+            size += len(content)
+            if mark is not None:
+                mark(size, position - len(pending) - member.offset)
             if content:
                 yield content
         if stream.unused_data or position < end:

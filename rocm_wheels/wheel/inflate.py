@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rocm_wheels.wheel.archive import Member, WheelArchive
 from rocm_wheels.wheel.budget import WORKERS, Budget
@@ -41,6 +41,14 @@ class Sink(Protocol):
 
     def write(self, offset: int, piece: bytes) -> None:
         """Take ``piece``, which lies at ``offset`` of the content."""
+
+
+@runtime_checkable
+class Marking(Protocol):
+    """A sink that is told as well how many packed bytes the content took so far."""
+
+    def mark(self, size: int, packed: int) -> None:
+        """``size`` bytes of content have come of ``packed`` bytes."""
 
 
 class Whole:
@@ -120,7 +128,7 @@ def pour(archive: WheelArchive, member: Member, sink: Sink | None, *, hashed: bo
     sha = hashlib.sha256()
     with _hasher(sha.update if hashed else None, member.size) as update:
         offset = 0
-        for piece in archive.chunks(member):
+        for piece in archive.chunks(member, sink.mark if isinstance(sink, Marking) else None):
             if sink is not None:
                 sink.write(offset, piece)
             if update is not None:
