@@ -12,14 +12,25 @@ from rocm_wheels.console import Console, exit_codes, print_json, print_table
 
 
 @task(
+    iterable=["allow"],
     help={
         **WHEEL,
         "to": "address, dir:PATH, or name in .pypirc",
+        "allow": "check whose findings do not keep a wheel from going out (repeatable)",
+        "key": "private key to sign with (`invoke keygen`)",
         "dry-run": "say what would be sent and stop",
         **JSON,
-    }
+    },
 )
-def publish(_: Context, wheel: str, to: str = "", dry_run: bool = False, json: bool = False) -> None:
+def publish(
+    _: Context,
+    wheel: str,
+    to: str = "",
+    allow: list[str] | None = None,
+    key: str = "",
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
     """Verify wheels and bring them to an index.
 
     Example: invoke publish dist/fat --to http://localhost:8080/
@@ -39,13 +50,45 @@ def publish(_: Context, wheel: str, to: str = "", dry_run: bool = False, json: b
             settings=settings,
             console=console,
             dry_run=dry_run,
-            verify=lambda paths: refuse(verify.verify(paths, verify.VerifyOptions(), console)),
+            verify=lambda paths: refuse(verify.verify(paths, verify.VerifyOptions(allow=tuple(allow or ())), console)),
+            allowed=allow or (),
+            key=Path(key) if key else None,
         )
         if json:
             print_json(report.as_dict())
             return
         rows = [(w.requirement, w.filename) for w in report.wheels]
         print_table(("requirement", "file"), rows, title=report.index_url)
+
+
+@task(help={"path": "file for the private key; the public one is written beside it as .pub"})
+def keygen(_: Context, path: str) -> None:
+    """Make a key that signs what the team publishes.
+
+    Example: invoke keygen ~/.config/team.key
+    """
+    from rocm_wheels.publish.attest import make_key
+
+    with exit_codes():
+        print(make_key(Path(path).expanduser()))
+
+
+@task(help={**WHEEL, "key": "the team's public key", **JSON})
+def attested(_: Context, wheel: str, key: str, json: bool = False) -> None:
+    """Check that wheels are the ones that the team signed.
+
+    Example: invoke attested downloads --key team.key.pub
+    """
+    from rocm_wheels.publish.attest import check
+    from rocm_wheels.wheel.find import find_wheels
+
+    with exit_codes(as_json=json):
+        manifests = [check(path, Path(key)) for path in find_wheels(wheel)]
+        if json:
+            print_json(manifests)
+            return
+        rows = [(m["file"], " ".join(m["archs"]), " ".join(m["checks"]["allowed"]) or "none") for m in manifests]
+        print_table(("signed", "GPUs", "waived checks"), rows)
 
 
 @task(help={"directory": "directory with wheels", "channels": "it holds a directory with wheels per channel"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from packaging.utils import NormalizedName
 from rocm_wheels.console import Console
 from rocm_wheels.errors import NoSpace, ReadBackMismatch, RocmWheelsError, UsageError
 from rocm_wheels.publish.dist import CHUNK, Dist, sha256_of
-from rocm_wheels.publish.index import SIMPLE, index_lock, indexed_files, update_index
+from rocm_wheels.publish.index import SIMPLE, index_lock, indexed_files, update_index, write_file
 from rocm_wheels.publish.repository import name_taken
 
 
@@ -41,6 +42,15 @@ class DirectoryStore:
         """The SHA-256 of the file of this name in the directory, or None."""
         path = self.directory / dist.filename
         return sha256_of(path) if path.is_file() else None
+
+    def attach(self, dist: Dist, files: Mapping[str, bytes]) -> None:
+        """Lay the files that go with a wheel beside its place; those of an earlier publication stay."""
+        try:
+            for name, content in files.items():
+                if not (self.directory / name).exists():
+                    write_file(self.directory / name, content)
+        except OSError as error:
+            raise self._explain(error, dist) from None
 
     def put(self, dist: Dist, sha256: str) -> None:
         """Copy the wheel beside its place, rename it in without overwriting, then bring the pages up to date.

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from rocm_wheels.elf import ElfFile
 from rocm_wheels.elf.offload import archs
 from rocm_wheels.errors import RocmWheelsError
+from rocm_wheels.publish.manifest import read_manifest
 from rocm_wheels.wheel import WheelArchive
 
 _MOST = 256 << 20
 
 
-def manifest_path(wheel: Path) -> Path:
-    """Where the build leaves the manifest of a wheel: beside it."""
-    return wheel.with_suffix(".manifest.json")
-
-
 def wheel_archs(wheel: Path) -> tuple[str, ...]:
     """GPU targets that the wheel has code for; empty when it has none or when that cannot be told.
 
-    Taken from the build's manifest beside the wheel, else from the device code of its libraries: a target counts only
+    Taken from the manifest beside the wheel, else from the device code of its libraries: a target counts only
     if every library with device code serves it. A library over 256 MiB is not unpacked for the sake of a page.
     """
-    manifest = manifest_path(wheel)
-    if manifest.is_file():
-        found = json.loads(manifest.read_text("utf-8")).get("archs", [])
+    if found := read_manifest(wheel).get("archs"):
         return tuple(sorted(str(arch) for arch in found))
     try:
         return _from_libraries(wheel)

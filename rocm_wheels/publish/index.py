@@ -5,6 +5,7 @@ The wheels lie in the directory itself; everything else is written by :func:`upd
     torch-2.6.0+rocm5.7-….whl            the wheel
     torch-2.6.0+rocm5.7-….whl.metadata   its METADATA, so that a resolver need not fetch gigabytes
     torch-2.6.0+rocm5.7-….whl.yanked     present: yanked, the content is the reason
+    torch-2.6.0+rocm5.7-….manifest.json  where it came from; ….whl.dsse.json is the team's signature over that
     simple/index.html, simple/torch/index.html, simple/torch/index.json
     index.html, projects/torch.html      for people
 
@@ -27,14 +28,16 @@ from packaging.version import Version
 from rocm_wheels.console import Console
 from rocm_wheels.errors import UsageError, nearest
 from rocm_wheels.publish import pages
+from rocm_wheels.publish.attest import attestation_path
 from rocm_wheels.publish.dist import Dist, open_dist, sha256_of
 from rocm_wheels.publish.gpus import wheel_archs
+from rocm_wheels.publish.manifest import manifest_path
 from rocm_wheels.publish.pages import IndexedWheel
 
 SIMPLE = "simple"
 _STATE = ".rocm-wheels-index.json"
 _LOCK = ".rocm-wheels-index.lock"
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def update_index(directory: Path, *, console: Console) -> IndexReport:
         for name in removed:
             (directory / f"{name}.metadata").unlink(missing_ok=True)
         if changed or not (directory / _STATE).exists():
-            _write(directory / _STATE, _dump_state(after))
+            write_file(directory / _STATE, _dump_state(after))
     read = tuple(sorted(n for n, w in after.items() if n not in before or before[n].stamp != w.stamp))
     return IndexReport(read, removed, tuple(changed), len(after))
 
@@ -84,7 +87,7 @@ def update_channels(root: Path, *, console: Console) -> dict[str, IndexReport]:
             f"{root} has no directory with wheels", remedy=f"invoke publish dist/fat --to dir:{root}/rocm5.7"
         )
     reports = {name: update_index(path, console=console) for name, path in channels.items()}
-    _write(root / "index.html", pages.human_channels({n: indexed_files(p) for n, p in channels.items()}))
+    write_file(root / "index.html", pages.human_channels({n: indexed_files(p) for n, p in channels.items()}))
     return reports
 
 
@@ -96,7 +99,7 @@ def yank(directory: Path, filename: str, reason: str, *, console: Console) -> In
     if not (directory / filename).is_file():
         known = [w.filename for w in indexed_files(directory)]
         raise UsageError(f"{directory} has no {filename}", remedy=nearest(filename, known))
-    _write(directory / f"{filename}.yanked", reason + "\n")
+    write_file(directory / f"{filename}.yanked", reason + "\n")
     return update_index(directory, console=console)
 
 
@@ -122,16 +125,17 @@ def _scan(directory: Path, before: dict[str, IndexedWheel], console: Console) ->
     with console.progress(f"read {len(fresh)} wheels", sum(wheels[n].st_size for n in fresh) or 1) as advance:
         for name in sorted(fresh):
             dist = open_dist(directory / name)
-            _write(directory / f"{name}.metadata", dist.metadata)
+            write_file(directory / f"{name}.metadata", dist.metadata)
             after[name] = _describe(dist, sha256_of(dist.path, advance), _stamp(wheels[name]))
     for name in wheels.keys() - after.keys():
         after[name] = before[name]
         if f"{name}.metadata" not in by_name:
-            _write(directory / f"{name}.metadata", open_dist(directory / name).metadata)
+            write_file(directory / f"{name}.metadata", open_dist(directory / name).metadata)
     for name, wheel in after.items():
         reason = (directory / f"{name}.yanked").read_text("utf-8").strip() if f"{name}.yanked" in by_name else None
-        if reason != wheel.yanked:
-            after[name] = replace(wheel, yanked=reason)
+        evidence = tuple(n for n in (manifest_path(Path(name)).name, attestation_path(Path(name)).name) if n in by_name)
+        if (reason, evidence) != (wheel.yanked, wheel.evidence):
+            after[name] = replace(wheel, yanked=reason, evidence=evidence)
     return after
 
 
@@ -156,13 +160,13 @@ def _write_pages(directory: Path, wheels: dict[str, IndexedWheel], changed: Iter
     for project in changed:
         files = sorted(by_project.get(project, []), key=lambda w: (Version(w.version), w.filename))
         if files:
-            _write(directory / SIMPLE / project / "index.html", pages.project_html(project, files))
-            _write(directory / SIMPLE / project / "index.json", pages.project_json(project, files))
-            _write(directory / "projects" / f"{project}.html", pages.human_project(project, files))
+            write_file(directory / SIMPLE / project / "index.html", pages.project_html(project, files))
+            write_file(directory / SIMPLE / project / "index.json", pages.project_json(project, files))
+            write_file(directory / "projects" / f"{project}.html", pages.human_project(project, files))
     if changed or not (directory / SIMPLE / "index.html").exists():
-        _write(directory / SIMPLE / "index.html", pages.root_html(by_project))
-        _write(directory / SIMPLE / "index.json", pages.root_json(by_project))
-        _write(directory / "index.html", pages.human_root(by_project))
+        write_file(directory / SIMPLE / "index.html", pages.root_html(by_project))
+        write_file(directory / SIMPLE / "index.json", pages.root_json(by_project))
+        write_file(directory / "index.html", pages.human_root(by_project))
     for project in changed:
         if project not in by_project:
             _remove_project(directory, project)
@@ -191,7 +195,7 @@ def _load_state(directory: Path) -> dict[str, IndexedWheel]:
         if state["version"] != _STATE_VERSION:
             return {}
         return {
-            w["filename"]: IndexedWheel(**{**w, "archs": tuple(w["archs"]), "stamp": tuple(w["stamp"])})
+            w["filename"]: IndexedWheel(**{**w, **{k: tuple(w[k]) for k in ("archs", "stamp", "evidence")}})
             for w in state["wheels"]
         }
     except (OSError, ValueError, KeyError, TypeError):
@@ -202,7 +206,7 @@ def _dump_state(wheels: dict[str, IndexedWheel]) -> str:
     return json.dumps({"version": _STATE_VERSION, "wheels": [vars(w) for _, w in sorted(wheels.items())]})
 
 
-def _write(path: Path, content: str | bytes) -> None:
+def write_file(path: Path, content: str | bytes) -> None:
     """Write beside and rename; an unchanged file keeps its time, which is what web caches look at."""
     data = content.encode() if isinstance(content, str) else content
     if path.is_file() and path.read_bytes() == data:

@@ -22,6 +22,7 @@ from rocm_wheels.layers.model import PREFIX as BASE_PREFIX
 
 _API = "1.1"
 _UP = "../../"
+_EVIDENCE = {"manifest": "manifest", "dsse": "signature"}
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}"
     "table{border-collapse:collapse}td,th{text-align:left;padding:.2em 1em .2em 0;vertical-align:top}"
@@ -42,6 +43,7 @@ class IndexedWheel:
     archs: tuple[str, ...]
     stamp: tuple[int, int, int]
     yanked: str | None = None
+    evidence: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -110,7 +112,7 @@ def human_project(project: str, wheels: Sequence[IndexedWheel]) -> str:
         "<script>document.querySelectorAll('pre').forEach(e=>e.textContent=e.textContent.replace("
         "'INDEX',new URL('../simple/',location.href).href))</script>"
     )
-    columns = ("File", "Size", "ROCm", "GPUs", "Python", "Platform", "SHA-256")
+    columns = ("File", "Size", "ROCm", "GPUs", "Python", "Platform", "SHA-256", "Origin")
     head = "<tr>" + "".join(f"<th>{column}</th>" for column in columns) + "</tr>"
     rows = "\n".join(_human_row(wheel) for wheel in reversed(wheels))
     return _document(
@@ -187,6 +189,7 @@ def _human_row(wheel: IndexedWheel) -> str:
         escape(f"{pythons} ({wheel.requires_python})" if wheel.requires_python else pythons),
         escape(platforms),
         f"<code>{wheel.sha256}</code>",
+        " ".join(f'<a href="../{quote(n)}">{_EVIDENCE[n.rsplit(".", 2)[1]]}</a>' for n in wheel.evidence),
     )
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 

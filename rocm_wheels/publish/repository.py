@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from zipfile import BadZipFile
 
@@ -55,6 +56,9 @@ class RepositoryStore:
         if file is None:
             return None
         return file.sha256 or self._download(dist, file)
+
+    def attach(self, dist: Dist, files: Mapping[str, bytes]) -> None:
+        """Upload repositories take wheels only; manifest and attestation stay beside the wheel on this machine."""
 
     def put(self, dist: Dist, sha256: str) -> None:
         """Upload until the index shows the file. Never sends it again without asking the index first.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -12,10 +12,14 @@ from packaging.utils import NormalizedName, canonicalize_name
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
 from rocm_wheels.errors import UsageError
+from rocm_wheels.publish.attest import attest, attestation_path
 from rocm_wheels.publish.closure import check_closure
 from rocm_wheels.publish.directory import DirectoryStore
 from rocm_wheels.publish.dist import Dist, in_dependency_order, open_dist, sha256_of
+from rocm_wheels.publish.gpus import wheel_archs
+from rocm_wheels.publish.index import write_file
 from rocm_wheels.publish.journal import journal_for
+from rocm_wheels.publish.manifest import manifest, manifest_path, render
 from rocm_wheels.publish.repository import RepositoryStore
 from rocm_wheels.publish.target import connect, parse_target, refuse_public, repository_url
 
@@ -41,6 +45,9 @@ class Store(Protocol):
 
     def settle(self, dist: Dist, sha256: str, found: str) -> str | None:
         """Called when ``found`` is not ``sha256``: raise, or return what is there after all."""
+
+    def attach(self, dist: Dist, files: Mapping[str, bytes]) -> None:
+        """Keep the files that go with a wheel, where the target can; those that are there stay."""
 
     def put(self, dist: Dist, sha256: str) -> None:
         """Store a wheel that is missing."""
@@ -97,14 +104,17 @@ def publish(
     console: Console,
     dry_run: bool = False,
     verify: Callable[[Sequence[Path]], None] | None = None,
+    allowed: Sequence[str] = (),
+    key: Path | None = None,
     recheck: bool = False,
 ) -> PublishReport:
     """Bring wheels to ``target`` so that exactly these bytes can be installed from it; done twice it does nothing.
 
     ``target`` is ``dir:PATH``, a path, an http(s) upload address, or a name from ``.pypirc``. ``verify`` is called with
-    the paths before anything is sent and raises when a wheel must not go out. ``recheck`` downloads and compares even
-    what an earlier run on this machine has compared. Nothing is sent before every wheel of the set has been found
-    publishable.
+    the paths before anything is sent and raises when a wheel must not go out; ``allowed`` are the checks that it
+    waives, for the manifest. With a private ``key`` each manifest is signed and the attestation left beside its wheel.
+    ``recheck`` downloads and compares even what an earlier run on this machine has compared. Nothing is sent before
+    every wheel of the set has been found publishable.
 
     Raises the publish errors 90 to 99 of :mod:`rocm_wheels.errors`, :class:`UsageError` for a wheel or target that
     is none, :class:`NoSpace` for a full directory.
@@ -119,8 +129,27 @@ def publish(
         console.warn(warning)
     plan = tuple(_look_up(dist, store, console) for dist in dists)
     if not dry_run:
+        for dist, entry in zip(dists, plan, strict=True):
+            store.attach(dist, _evidence(dist, entry.sha256, allowed, verified=verify is not None, key=key))
         plan = tuple(_bring(d, entry, store, console, recheck) for d, entry in zip(dists, plan, strict=True))
     return PublishReport(str(parse_target(target)), store.index_url, plan, warnings)
+
+
+def _evidence(dist: Dist, sha256: str, allowed: Sequence[str], *, verified: bool, key: Path | None) -> dict[str, bytes]:
+    """The files that go with a wheel, by name: its manifest and, with a key, the attestation over it."""
+    content = manifest(dist, sha256, archs=wheel_archs(dist.path), allowed=allowed, verified=verified)
+    files = {manifest_path(dist.path).name: render(content)}
+    if key:
+        signed = attest(content, key)
+        try:
+            write_file(attestation_path(dist.path), signed)
+        except OSError as error:
+            raise UsageError(
+                f"{attestation_path(dist.path)} cannot be written: {error.strerror}",
+                remedy="attestations are left beside the wheels: publish from a directory that you may write to",
+            ) from None
+        files[attestation_path(dist.path).name] = signed
+    return files
 
 
 def _open_all(wheels: Iterable[Path]) -> tuple[Dist, ...]:

@@ -169,7 +169,7 @@ def test_an_update_cut_at_any_write_leaves_true_links_and_the_next_one_finishes(
     make_wheel(tmp_path, name="other")
     update_index(tmp_path, console=CONSOLE)
     make_wheel(tmp_path)
-    real, written = index_module._write, list[Path]()
+    real, written = index_module.write_file, list[Path]()
 
     def cut(path: Path, content: str | bytes) -> None:
         if len(written) == count:
@@ -177,11 +177,11 @@ def test_an_update_cut_at_any_write_leaves_true_links_and_the_next_one_finishes(
         written.append(path)
         real(path, content)
 
-    monkeypatch.setattr(index_module, "_write", cut)
+    monkeypatch.setattr(index_module, "write_file", cut)
     with pytest.raises(KeyboardInterrupt):
         update_index(tmp_path, console=CONSOLE)
     every_link_leads_to_its_bytes(tmp_path)
-    monkeypatch.setattr(index_module, "_write", real)
+    monkeypatch.setattr(index_module, "write_file", real)
     update_index(tmp_path, console=CONSOLE)
     assert [a["href"] for a in anchors(tmp_path / "simple/index.html")] == ["minitorch/", "other/"]
     assert not list(tmp_path.rglob("*.part"))
