@@ -9,10 +9,14 @@ the section ended, with file offset and address as far apart as before. Layout: 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
 from rocm_wheels.elf.reader import PT_LOAD, PT_PHDR, ElfFile, Section, Segment
+from rocm_wheels.errors import BrokenElf
 
 _PAGE = 4096
 _EHDR_PHOFF, _EHDR_SHOFF, _EHDR_PHNUM = 32, 40, 56
@@ -225,3 +229,32 @@ def apply_pieces(content: memoryview, pieces: tuple[Piece, ...]) -> Iterator[mem
         yield memoryview(piece.content)
         position = piece.end
     yield content[position:]
+
+
+class Edited(ElfFile):
+    """The file that ``pieces`` make of ``elf``, to be read without being laid out."""
+
+    def __init__(self, elf: ElfFile, pieces: tuple[Piece, ...]) -> None:
+        self._parts = [part for part in apply_pieces(elf.bytes_at(0, elf.size), pieces) if part]
+        self._starts = list(accumulate(map(len, self._parts), initial=0))
+        super().__init__(b"", elf.name)
+
+    @property
+    def size(self) -> int:
+        """Length of the file in bytes."""
+        return self._starts[-1]
+
+    def _unpack(self, layout: struct.Struct, offset: int) -> tuple[Any, ...]:
+        return layout.unpack(self.bytes_at(offset, layout.size))
+
+    def bytes_at(self, offset: int, size: int) -> memoryview:
+        """``size`` bytes from ``offset``; raises :class:`BrokenElf` past the end."""
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise BrokenElf(f"{self.name}: {size:#x} bytes at {offset:#x} lie outside the file ({self.size:#x})")
+        found = bytearray()
+        for index in range(bisect_right(self._starts, offset) - 1, len(self._parts)):
+            start = offset + len(found) - self._starts[index]
+            found += self._parts[index][start : start + size - len(found)]
+            if len(found) == size:
+                break
+        return memoryview(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from rocm_wheels.console import Console
 from rocm_wheels.elf import ElfFile
-from rocm_wheels.elf.cut import apply_pieces
+from rocm_wheels.elf.cut import Edited, apply_pieces
 from rocm_wheels.elf.layout import check_layout
 from rocm_wheels.errors import EditFailed
 from rocm_wheels.slim.library import Library, slim_library
@@ -19,7 +18,7 @@ from rocm_wheels.slim.model import SlimPlan
 from rocm_wheels.slim.plan import plan_slim
 from rocm_wheels.wheel import WheelArchive, WheelWriter
 from rocm_wheels.wheel.budget import WORKERS
-from rocm_wheels.wheel.codec import Packed, pack_file
+from rocm_wheels.wheel.codec import Packed, pack_pieces
 from rocm_wheels.wheel.inflate import Inflated, Whole, inflate_each
 from rocm_wheels.wheel.metadata import with_header
 from rocm_wheels.wheel.record import Row
@@ -80,17 +79,11 @@ def _edit_all(plan: SlimPlan, elves: dict[str, ElfFile], folder: Path, console: 
 
 
 def _edit(library: Library, elf: ElfFile, folder: Path) -> Packed:
-    file = folder / library.member.replace("/", "-")
-    with file.open("wb") as out:
-        for part in apply_pieces(elf.bytes_at(0, elf.size), slim_library(elf, library)):
-            out.write(part)
-    with file.open("rb") as read, mmap.mmap(read.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        problems = set(check_layout(ElfFile.parse(content, library.member))) - set(check_layout(elf))
+    pieces = slim_library(elf, library)
+    problems = set(check_layout(Edited(elf, pieces))) - set(check_layout(elf))
     if problems:
         raise EditFailed(f"{library.member} would not load: {'; '.join(sorted(problems))}")
-    packed = pack_file(file, file.with_name(f"{file.name}.deflated"))
-    file.unlink()
-    return packed
+    return pack_pieces(apply_pieces(elf.bytes_at(0, elf.size), pieces), folder / library.member.replace("/", "-"))
 
 
 def _write(plan: SlimPlan, archive: WheelArchive, packed: dict[str, Packed], writer: WheelWriter) -> None:

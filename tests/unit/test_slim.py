@@ -12,7 +12,7 @@ import pytest
 
 from rocm_wheels.console import Console
 from rocm_wheels.elf import ElfFile, offload
-from rocm_wheels.elf.cut import apply_pieces, pointers_into, replace_section
+from rocm_wheels.elf.cut import Edited, apply_pieces, pointers_into, replace_section
 from rocm_wheels.elf.layout import check_layout
 from rocm_wheels.errors import ArchMissing, NothingToSlim
 from rocm_wheels.slim import MANIFEST, SlimPlan, slim
@@ -64,7 +64,10 @@ def slimmed(path: Path, *archs: str) -> Path:
     library = plan_library(elf, archs)
     assert library is not None
     out = path.with_name("slim.so")
-    out.write_bytes(b"".join(apply_pieces(elf.bytes_at(0, elf.size), slim_library(elf, library))))
+    pieces = slim_library(elf, library)
+    out.write_bytes(b"".join(apply_pieces(elf.bytes_at(0, elf.size), pieces)))
+    edited, laid = Edited(elf, pieces), ElfFile.parse(out.read_bytes(), path.name)
+    assert (edited.size, edited.sections, edited.segments) == (laid.size, laid.sections, laid.segments)
     return out
 
 
