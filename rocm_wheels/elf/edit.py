@@ -67,9 +67,9 @@ def apply_edit(path: Path, edit: Edit) -> None:
         run_patchelf(path, edit, find_patchelf())
         return
     with path.open("r+b") as target:
-        for offset, changed in result.changes:
-            target.seek(offset)
-            target.write(changed)
+        for change in result.changes:
+            target.seek(change.offset)
+            target.write(change.data)
         target.seek(0, os.SEEK_END)
         target.write(result.tail)
 

@@ -30,6 +30,7 @@ from rocm_wheels.elf.anatomy import (
 from rocm_wheels.elf.layout import check_layout
 from rocm_wheels.elf.reader import PF_W, PF_X, PT_DYNAMIC, PT_GNU_STACK, PT_INTERP, PT_LOAD, PT_PHDR, ElfFile
 from rocm_wheels.errors import BrokenElf, EditFailed
+from rocm_wheels.wheel.change import Change
 
 _PF_R = 4
 _SHT_STRTAB, _SHT_DYNAMIC = 3, 6
@@ -54,7 +55,7 @@ class Edit:
 class Patches:
     """Bytes to put at offsets of the file, none of them past its end, and what comes behind it."""
 
-    changes: tuple[tuple[int, bytes], ...]
+    changes: tuple[Change, ...]
     tail: bytes
 
 
@@ -82,7 +83,7 @@ class _Patcher:
         self.dynamic = [list(row) for row in itertools.takewhile(lambda row: row[0], rows)]
         self.strings = bytearray(anatomy.strings)
         self.touched: list[tuple[int, int]] = []  # ranges of the old strings that changed
-        self.changes: list[tuple[int, bytes]] = []
+        self.changes: list[Change] = []
 
     def patches(self) -> Patches:
         self._set_rpath()
@@ -106,7 +107,7 @@ class _Patcher:
         last = len(new)
         while last <= len(old) and new[last - 1] == old[last - 1]:
             last -= 1
-        self.changes.append((place + first, bytes(new[first:last])))
+        self.changes.append(Change(place + first, bytes(new[first:last])))
 
     def _set_rpath(self) -> None:
         if (path := self.edit.rpath) is None:
@@ -142,7 +143,7 @@ class _Patcher:
                     row[1] = self._place(new)
             for place, name in self.anatomy.names:  # needed versions name the file too, and the loader compares
                 if self._string(name) == old:
-                    self.changes.append((place, struct.pack("<I", self._place(new))))
+                    self.changes.append(Change(place, struct.pack("<I", self._place(new))))
 
     def _string(self, offset: int) -> str:
         end = self.strings.find(b"\0", offset)
@@ -282,14 +283,15 @@ def _check(anatomy: Anatomy, edit: Edit, result: Patches, name: str) -> None:
     the device code that it had.
     """
     device = range(anatomy.device[0], sum(anatomy.device))
-    if any(place < device.stop and place + len(data) > device.start for place, data in result.changes):
+    if any(change.offset < device.stop and change.end > device.start for change in result.changes):
         raise EditFailed(f"{name}: the edit would change its device code")
     size = anatomy.size + len(result.tail)
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE) as data:
         header = EHDR.unpack(anatomy.header)
         pieces = [(0, anatomy.header), (header[5], anatomy.program_headers), (header[6], anatomy.section_headers)]
         pieces += [(anatomy.dynamic_offset, anatomy.dynamic), (anatomy.strings_offset, anatomy.strings)]
-        for place, piece in (*pieces, *result.changes, (anatomy.size, result.tail)):
+        pieces += [(change.offset, change.data) for change in result.changes]
+        for place, piece in (*pieces, (anatomy.size, result.tail)):
             data[place : place + len(piece)] = piece
         elf = ElfFile.parse(data, name)
         problems = [*check_layout(elf), *_differences(anatomy, edit, elf)]

@@ -1,25 +1,22 @@
-"""Carries a plan out: every file is laid first, then edited, then the wheel is written in one pass."""
+"""Carries a plan out: what changes is made first, then the wheel is written in one pass."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import tempfile
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rocm_wheels.console import Console
-from rocm_wheels.elf.edit import apply_edit
-from rocm_wheels.errors import BrokenWheel, NoSpace
-from rocm_wheels.repair.model import ElfPlan, Graft, RepairPlan
+from rocm_wheels.errors import NoSpace
+from rocm_wheels.repair.model import Graft, RepairPlan
+from rocm_wheels.repair.rewrite import Job, Rewriter
 from rocm_wheels.wheel import WheelArchive, WheelWriter
-from rocm_wheels.wheel.budget import WORKERS, Budget
-from rocm_wheels.wheel.codec import Packed, pack_file
+from rocm_wheels.wheel.codec import Packed
 from rocm_wheels.wheel.metadata import with_headers, with_tags
-from rocm_wheels.wheel.record import Row, encode_digest
+from rocm_wheels.wheel.record import Row
 
 _LICENCES = "licenses/rocm"
 _SBOM = "sboms/rocm-wheels.cdx.json"
@@ -38,8 +35,9 @@ def apply_plan(plan: RepairPlan, dest: Path, console: Console, *, memory_mib: in
             return _take_over(plan.wheel, target)
         with tempfile.TemporaryDirectory(prefix=".rocm-wheels-", dir=dest) as scratch:
             with WheelArchive.open(plan.wheel) as archive:
-                _check_space(plan, archive, dest)
-                packed = _edit_all(plan, archive, Path(scratch), console, Budget(memory_mib << 20))
+                jobs = _jobs(plan, archive)
+                _check_space(jobs, archive, dest)
+                packed = Rewriter(archive, Path(scratch), plan.anatomies, console, memory_mib << 20).make(jobs)
                 with console.step(f"write {target.name}"), WheelWriter(target) as writer:
                     _write(plan, archive, packed, writer)
     except OSError as error:
@@ -57,63 +55,20 @@ def _take_over(wheel: Path, target: Path) -> Path:
     return target
 
 
-def _check_space(plan: RepairPlan, archive: WheelArchive, dest: Path) -> None:
-    """Raise :class:`NoSpace` unless the result and the files that change fit: each once whole, once deflated."""
-    changed = sum(archive.member(e.member).size for e in plan.elves if e.edit and e.member in archive)
-    taken = sum(graft.source.stat().st_size for graft in (*plan.grafts, *plan.data))
-    needed = archive.path.stat().st_size + 2 * (changed + taken)
+def _check_space(jobs: list[Job], archive: WheelArchive, dest: Path) -> None:
+    """Raise :class:`NoSpace` unless the result fits, with what comes in: once deflated here and once in the result."""
+    needed = archive.path.stat().st_size + 2 * sum(job.size for job in jobs if job.source)
     free = shutil.disk_usage(dest).free
     if free < needed:
         raise NoSpace(f"{dest} has {free >> 20} MiB free; the repair needs {needed >> 20}", remedy="choose --dest")
 
 
-def _edit_all(
-    plan: RepairPlan, archive: WheelArchive, scratch: Path, console: Console, budget: Budget
-) -> dict[str, Packed]:
-    """Lay every file that changes or comes in, then edit and deflate them in parallel, largest first."""
-    sources = {graft.member: graft.source for graft in plan.grafts}
-    changed = [elf for elf in plan.elves if elf.edit or elf.member in sources]
-    if not changed:
-        return {}
-    hashes = {row.path: row.digest for row in archive.record}
-    laid: dict[str, Path] = {}
-    for number, elf in enumerate(changed):
-        file = scratch / f"{number}-{Path(elf.member).name}"
-        if elf.member in sources:
-            shutil.copyfile(sources[elf.member], file)
-        else:
-            _extract(archive, elf.member, file, hashes.get(elf.member, ""))
-        laid[elf.member] = file
-    changed.sort(key=lambda elf: (-laid[elf.member].stat().st_size, elf.member))
-
-    def work(elf: ElfPlan) -> tuple[str, Packed]:
-        file = laid[elf.member]
-        if elf.edit:
-            with budget.take(2 * file.stat().st_size):  # patchelf holds a file and what it makes of it
-                apply_edit(file, elf.edit)
-        packed = pack_file(file, file.with_name(f"{file.name}.deflated"))
-        file.unlink()
-        return elf.member, packed
-
-    with console.progress("edit libraries", len(changed)) as advance, ThreadPoolExecutor(WORKERS) as pool:
-        found = {}
-        for member, packed in pool.map(work, changed):
-            found[member] = packed
-            advance(1)
-    return found
-
-
-def _extract(archive: WheelArchive, member: str, file: Path, recorded: str) -> None:
-    sha = hashlib.sha256()
-    with file.open("wb") as out:
-        for chunk in archive.chunks(archive.member(member)):
-            sha.update(chunk)
-            out.write(chunk)
-    if recorded.startswith("sha256=") and recorded != encode_digest(sha.digest()):
-        raise BrokenWheel(
-            f"{archive.path.name}: {member} is not the file that RECORD vouches for",
-            remedy="get the wheel again, or make a new RECORD where it was built",
-        )
+def _jobs(plan: RepairPlan, archive: WheelArchive) -> list[Job]:
+    """What has to be made: files that change and files that come in."""
+    edits = {elf.member: elf.edit for elf in plan.elves if elf.edit}
+    grafts = (*plan.grafts, *plan.data)
+    taken = [Job(g.member, g.source.stat().st_size, edits.pop(g.member, None), g.source) for g in grafts]
+    return [Job(member, archive.member(member).size, edit) for member, edit in edits.items()] + taken
 
 
 def _write(plan: RepairPlan, archive: WheelArchive, packed: dict[str, Packed], writer: WheelWriter) -> None:
@@ -136,7 +91,7 @@ def _write(plan: RepairPlan, archive: WheelArchive, packed: dict[str, Packed], w
     for graft in plan.grafts:
         writer.add_packed(graft.member, packed[graft.member], mode=0o755)
     for graft in plan.data:
-        writer.add(graft.member, graft.source.read_bytes())
+        writer.add_packed(graft.member, packed[graft.member])
     for name, file in sorted(licences.items()):
         writer.add(f"{info}/{name}", file.read_bytes())
     if plan.grafts and f"{info}/{_SBOM}" not in archive:

@@ -8,17 +8,20 @@ from __future__ import annotations
 import mmap
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocm_wheels.elf import ElfFile
+from rocm_wheels.elf.anatomy import Anatomy, Unpatchable, anatomy
 from rocm_wheels.elf.reader import EM_AMDGPU, EM_X86_64
 from rocm_wheels.elf.tables import Tables
-from rocm_wheels.errors import NotElf
+from rocm_wheels.errors import BrokenElf, NotElf
 from rocm_wheels.wheel import Member, WheelArchive
+from rocm_wheels.wheel.budget import Budget
 from rocm_wheels.wheel.inflate import Inflated, Whole, inflate_each, pour
 
-_SMALL = 1 << 20
+SMALL = 1 << 20  # members up to this size are held whole
 _ELF = b"\x7fELF"
 _HEADER = 20
 _LITERAL = re.compile(rb"lib[\w+-]+\.so(?:\.\d+)*\0")
@@ -27,7 +30,10 @@ _INSIDE_A_NAME = frozenset(b"-+./_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ
 
 @dataclass(frozen=True)
 class ElfFacts:
-    """An ELF file without its bytes. ``name`` is the member, or the path of a file on the machine."""
+    """An ELF file without its bytes. ``name`` is the member, or the path of a file on the machine.
+
+    ``anatomy`` is there for big members, so that an edit need not inflate them once more to find their tables.
+    """
 
     name: str
     needed: tuple[str, ...]
@@ -38,6 +44,7 @@ class ElfFacts:
     stack_executable: bool
     size: int
     opens: tuple[str, ...] = ()
+    anatomy: Anatomy | None = field(default=None, repr=False, compare=False)
 
     @property
     def search_path(self) -> str:
@@ -56,21 +63,31 @@ def wheel_facts(archive: WheelArchive, memory_mib: int) -> dict[str, ElfFacts]:
     Raises :class:`NotElf` for a foreign machine, :class:`BrokenElf` and :class:`BrokenArchive`.
     """
 
+    room = Budget(memory_mib << 18)
+
     def visit(inflated: Inflated) -> ElfFacts | None:
         member, sink = inflated.member, inflated.sink
-        if isinstance(sink, Tables):
-            return sink.read(member.name, _facts, lambda again: pour(archive, member, again))
-        return _facts(ElfFile.parse(inflated.data, member.name))
+        if not isinstance(sink, Tables):
+            return _facts(ElfFile.parse(inflated.data, member.name))
+        return sink.read(member.name, lambda elf: _with_anatomy(elf, room), lambda again: pour(archive, member, again))
 
     members = [m for m in archive.members if _is_elf(archive, m)]
-    read = inflate_each(
+    sinks = inflate_each(
         archive,
         members,
         visit,
-        sink=lambda m, _: Whole(m.size) if m.size <= _SMALL else Tables(m.size),
+        sink=lambda m, _: Whole(m.size) if m.size <= SMALL else Tables(m.size),
         memory=memory_mib << 20,
     )
-    return {facts.name: facts for facts in sorted(filter(None, read), key=lambda facts: facts.name)}
+    return {facts.name: facts for facts in sorted(filter(None, sinks), key=lambda facts: facts.name)}
+
+
+def _with_anatomy(elf: ElfFile, room: Budget) -> ElfFacts | None:
+    facts = _facts(elf)
+    with suppress(Unpatchable, BrokenElf):
+        if facts is not None and room.reserve(len((found := anatomy(elf)).strings)):
+            return replace(facts, anatomy=found)
+    return facts
 
 
 def _is_elf(archive: WheelArchive, member: Member) -> bool:
@@ -85,12 +102,16 @@ def file_facts(path: Path, *, opens: bool = False) -> ElfFacts:
 
     Raises :class:`NotElf` and :class:`BrokenElf`.
     """
-    with path.open("rb") as file:
-        elf = ElfFile.parse(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), str(path))
-    facts = _facts(elf, opens=opens)
+    facts = _facts(map_elf(path), opens=opens)
     if facts is None:
         raise NotElf(f"{path} is no shared library")
     return facts
+
+
+def map_elf(path: Path) -> ElfFile:
+    """A file of this machine, mapped; the map goes with the last view of it. Raises :class:`NotElf`."""
+    with path.open("rb") as file:
+        return ElfFile.parse(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), str(path))
 
 
 def _facts(elf: ElfFile, *, opens: bool = False) -> ElfFacts | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rocm_wheels.elf.anatomy import Anatomy
 from rocm_wheels.elf.edit import Edit
 from rocm_wheels.wheel.tags import Measured
 
@@ -77,6 +79,7 @@ class RepairPlan:
     requires_external: tuple[str, ...]
     retags: bool
     notes: tuple[str, ...] = ()
+    anatomies: Mapping[str, Anatomy] = field(default_factory=dict, repr=False, compare=False)  # what edits start from
 
     @property
     def is_noop(self) -> bool:

@@ -78,6 +78,7 @@ class _Planner:
             retags=tuple(headers(self.archive.wheel_file, "Tag")) != tags,
             name=file_name(self.archive.path.name, platforms),
             requires_external=self._requires_external(outside),
+            anatomies={member: f.anatomy for member, f in self.elves.items() if f.anatomy},
             notes=(*self.grafted.notes, *self._notes(outside)),
         )
 

@@ -30,3 +30,10 @@ class Budget:
             with self._change:
                 self._free += share
                 self._change.notify_all()
+
+    def reserve(self, size: int) -> bool:
+        """Take ``size`` bytes for good if they are free; whether they were."""
+        with self._change:
+            free = size <= self._free
+            self._free -= size if free else 0
+        return free

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from isal import isal_zlib
 
 from rocm_wheels.errors import BrokenArchive, BrokenWheel
 from rocm_wheels.wheel.archive import DEFLATED, Member, WheelArchive
 from rocm_wheels.wheel.blocks import Piece, walk
+from rocm_wheels.wheel.change import Change, Changes
 from rocm_wheels.wheel.codec import Extent, Packed, Part, deflate_range
 from rocm_wheels.wheel.inflate import beside
 from rocm_wheels.wheel.record import encode_digest
@@ -26,19 +26,6 @@ _MOST_HELD = 64 << 20
 
 class Unspliceable(Exception):
     """A block is too long to be held: the member has to be deflated as a whole."""
-
-
-@dataclass(frozen=True, order=True)
-class Change:
-    """``data`` in the place of as many bytes at ``offset`` of the content; past the old end it makes it longer."""
-
-    offset: int
-    data: bytes
-
-    @property
-    def end(self) -> int:
-        """Offset of the byte after it."""
-        return self.offset + len(self.data)
 
 
 def splice(
@@ -85,15 +72,17 @@ class _Splicer:
     def __init__(self, archive: WheelArchive, member: Member, changes: Sequence[Change], tail: bytes) -> None:
         self.out = _Stream(archive, member)
         self.old_crc = self.crc = self.size = 0
-        self._pending = sorted(changes, reverse=True)  # the next one last
-        self._open: list[Change] = []
+        self._changes = Changes(changes)
         self._tail = tail
         self._held: list[bytes] = []
         self._start = self._copied = self._until = 0
 
     def take(self, piece: Piece) -> bytes:
         """The content of ``piece`` as it will be."""
-        data = self._changed(piece)
+        before = self._changes.end
+        data = self._changes.apply(piece.offset, piece.data)
+        if self._changes.end > before:
+            self._until = self._changes.end + _WINDOW
         self.old_crc = isal_zlib.crc32(piece.data, self.old_crc)
         self.crc = isal_zlib.crc32(data, self.crc)
         self.size += len(data)
@@ -103,20 +92,6 @@ class _Splicer:
         elif sum(map(len, self._held)) > _MOST_HELD:
             raise Unspliceable("a block is too long")
         return data
-
-    def _changed(self, piece: Piece) -> bytes:
-        end = piece.offset + len(piece.data)
-        while self._pending and self._pending[-1].offset < end:
-            self._open.append(self._pending.pop())
-            self._until = max(self._until, self._open[-1].end + _WINDOW)
-        if not self._open:
-            return piece.data
-        data = bytearray(piece.data)
-        for change in self._open:
-            first, last = max(change.offset, piece.offset), min(change.end, end)
-            data[first - piece.offset : last - piece.offset] = change.data[first - change.offset : last - change.offset]
-        self._open = [change for change in self._open if change.end > end]
-        return bytes(data)
 
     def _boundary(self, bit: int, *, last: bool) -> None:
         """A block has ended at ``bit``: replace what is held, hold on, or let go of it."""

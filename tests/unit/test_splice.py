@@ -18,9 +18,10 @@ from zlib_ng import zlib_ng
 from rocm_wheels.errors import BrokenArchive, BrokenWheel
 from rocm_wheels.wheel import Member, WheelArchive
 from rocm_wheels.wheel.blocks import walk
+from rocm_wheels.wheel.change import Change
 from rocm_wheels.wheel.codec import Packed
 from rocm_wheels.wheel.record import digest, encode_digest
-from rocm_wheels.wheel.splice import _EMPTY_DYNAMIC, _EMPTY_FIXED, Change, Unspliceable, splice
+from rocm_wheels.wheel.splice import _EMPTY_DYNAMIC, _EMPTY_FIXED, Unspliceable, splice
 from tests.wheel_fixtures import make_wheel
 
 
