@@ -17,6 +17,7 @@ def make_wheel(
     tag: str = "py3-none-any",
     requires: Sequence[str] = (),
     requires_python: str = ">=3.8",
+    extras: Sequence[str] = (),
     files: Mapping[str, bytes] | None = None,
 ) -> Path:
     """A valid wheel with these files; the same arguments give the same bytes."""
@@ -25,6 +26,7 @@ def make_wheel(
     info = f"{stem}.dist-info"
     metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: {requires_python}"]
     metadata += [f"Requires-Dist: {line}" for line in requires]
+    metadata += [f"Provides-Extra: {extra}" for extra in extras]
     members = dict(files or {f"{name.replace('-', '_')}/__init__.py": f"version = {version!r}\n".encode()})
     members[f"{info}/METADATA"] = ("\n".join(metadata) + "\n").encode()
     members[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n".encode()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rocm_wheels.publish import verify_env
 from rocm_wheels.publish.verify_env import main, problems, read_expected
 from tests.publish_wheels import make_wheel
 
@@ -68,6 +69,65 @@ def test_two_hip_runtimes_are_found(site: Path, tmp_path: Path) -> None:
         install(site, make_wheel(tmp_path, name=name, files={f"{name}/lib/libamdhip64.so.5": b"elf"}))
     (found,) = problems(EXPECTED)
     assert found.startswith("2 copies of the HIP runtime")
+
+
+def test_a_torch_without_hip_is_found(site: Path, tmp_path: Path) -> None:
+    version = b"__version__ = '2.6.0'\ncuda: Optional[str] = '12.4'\nhip: Optional[str] = None\n"
+    install(site, make_wheel(tmp_path, name="torch", version="2.6.0", files={"torch/version.py": version}))
+    assert problems({"torch": "2.6.0"}) == ["torch 2.6.0 was built without ROCm"]
+
+
+def test_a_base_in_another_directory_than_its_framework_is_found(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installed for all users first, the framework for one: pip is content, the loader is not."""
+    system = tmp_path / "system"
+    system.mkdir()
+    monkeypatch.setattr(sys, "path", [str(site), str(system)])
+    pin = "rocm-layers-core==5.7+b1"
+    install(site, make_wheel(tmp_path, requires=[pin]))
+    install(system, make_wheel(tmp_path, name="rocm-layers-core", version="5.7+b1", files={"_rocm_layers_core/x": b""}))
+    (found,) = problems(EXPECTED)
+    assert found.startswith(f"minitorch lies in {site}, its base rocm-layers-core in {system}")
+    install(site, make_wheel(tmp_path, name="rocm-layers-core", version="5.7+b1", files={"_rocm_layers_core/x": b""}))
+    assert problems(EXPECTED) == []
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with a processor and an RX 6800, as the kernel driver shows them."""
+    nodes = tmp_path / "nodes"
+    for node, version in enumerate((0, 100300)):
+        (nodes / str(node)).mkdir(parents=True)
+        (nodes / str(node) / "properties").write_text(f"simd_count 8\ngfx_target_version {version}\n")
+    monkeypatch.setattr(verify_env, "_KFD", nodes)
+    return nodes
+
+
+def code(*archs: str) -> bytes:
+    return b"\0".join(b"hipv4-amdgcn-amd-amdhsa--" + arch.encode() for arch in archs)
+
+
+def test_the_gpu_of_this_machine_is_compared_with_every_library(machine: Path, site: Path, tmp_path: Path) -> None:
+    files = {"m/a.so": code("gfx1030", "gfx90a"), "m/b.so": code("gfx1030"), "m/c.so": b"no device code"}
+    install(site, make_wheel(tmp_path, files=files))
+    assert verify_env.gpus(EXPECTED) == [(True, "GPU gfx1030: served")]
+    (machine / "1" / "properties").write_text("gfx_target_version 90010\n")
+    assert problems(EXPECTED) == ["GPU gfx90a: no code for it, there is code for gfx1030"]
+
+
+def test_compressed_code_is_not_judged(machine: Path, site: Path, tmp_path: Path) -> None:
+    install(site, make_wheel(tmp_path, files={"m/a.so": b"CCOB"}))
+    ((served, text),) = verify_env.gpus(EXPECTED)
+    assert served and "cannot be read" in text
+    assert problems(EXPECTED) == []
+
+
+def test_data_that_an_extra_would_bring_is_named(machine: Path, site: Path, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, files={"m/a.so": code("gfx1030")}, extras=["gfx1030", "gfx1100"])
+    install(site, wheel)
+    install(site, make_wheel(tmp_path, name="rocm-layers-device-gfx1100", version="1", files={"_r/x": b""}))
+    assert problems(EXPECTED) == ["GPU gfx1030: its data is not installed: pip install 'minitorch[gfx1030]'"]
 
 
 def test_pins_are_read_from_a_requirements_file() -> None:
