@@ -1,0 +1,102 @@
+"""Who gives the libraries that the files of a wheel need, looked for as the loader would."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from rocm_wheels.inspect.model import Library, Need, Provider
+from rocm_wheels.repair.providers import is_rocm, is_torch
+from rocm_wheels.wheel.tags import system_libraries
+
+# Directories of other packages that an RPATH may lead to, below site-packages: nvidia/cublas/lib, _rocm_sdk_core/lib.
+_PACKAGES = re.compile(r"^(?:\.\./)*(nvidia|_rocm_sdk_\w+|_rocm_layers_\w+|torch)(?=/)")
+_NVIDIA = re.compile(r"lib(cu\w+|nv\w+|nccl)\.so(\.\d+)*")
+_DRIVER = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
+_PYTHON = re.compile(r"libpython3\.\d+t?\.so(\.\d+)*")
+
+
+def wheel_needs(libraries: Iterable[Library], requires: Iterable[str], external: Iterable[str]) -> tuple[Need, ...]:
+    """One row per needed library and provider. ``requires`` and ``external`` are the lines of METADATA."""
+    files = {lib.name: lib for lib in libraries}
+    context = _Context(files, _distributions(requires), frozenset(external))
+    rows: dict[tuple[str, Provider], dict[str, list[str]]] = defaultdict(dict)
+    for lib in files.values():
+        for name in lib.needed:
+            provider, *where = context.provider(name, lib)
+            rows[name, provider][lib.name] = where
+    return tuple(
+        Need(name, provider, ", ".join(dict.fromkeys(w for where in found.values() for w in where)), tuple(found))
+        for (name, provider), found in sorted(rows.items())
+    )
+
+
+def _distributions(requires: Iterable[str]) -> frozenset[str]:
+    """Names of the distributions that are always installed along."""
+    found = set()
+    for line in requires:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            continue
+        if "extra" not in str(requirement.marker or ""):
+            found.add(canonicalize_name(requirement.name))
+    return frozenset(found)
+
+
+class _Context:
+    """What is the same for every need of one wheel."""
+
+    def __init__(self, files: Mapping[str, Library], distributions: frozenset[str], external: frozenset[str]) -> None:
+        self.files = files
+        self.distributions = distributions
+        self.external = external
+        self.by_name = {posixpath.basename(member): member for member in sorted(files, reverse=True)}
+
+    def provider(self, name: str, lib: Library) -> tuple[Provider, *tuple[str, ...]]:
+        """Who gives ``name`` to ``lib``, and the places that say so."""
+        entries = [e.replace("${ORIGIN}", "$ORIGIN") for e in lib.search_path.split(":") if e]
+        here = posixpath.dirname(lib.name)
+        for folder in (self._inside(here, e) for e in entries if e.startswith("$ORIGIN")):
+            if f"{folder}/{name}".lstrip("/") in self.files:
+                return "wheel", f"{folder}/{name}".lstrip("/")
+        if name in self.by_name:
+            return "unreachable", self.by_name[name]
+        if name in system_libraries():
+            return ("system",)
+        if name in _DRIVER:
+            return "system", "the NVIDIA driver"
+        if _PYTHON.fullmatch(name):
+            return "python", "the interpreter's own library"
+        if name in self.external:
+            return "declared", "Requires-External"
+        return self._from_others(name, entries, here)
+
+    def _from_others(self, name: str, entries: list[str], here: str) -> tuple[Provider, *tuple[str, ...]]:
+        if is_torch(name) and "torch" in self.distributions:
+            return "distribution", "torch"
+        sdk = [d for d in sorted(self.distributions) if d == "rocm" or d.startswith(("rocm-sdk", "rocm-layers"))]
+        if is_rocm(name) and sdk:
+            return "distribution", *sdk
+        bringing = [d for d in sorted(self.distributions) if d == "torch" or d.startswith(("nvidia-", "cuda-toolkit"))]
+        if _NVIDIA.fullmatch(name) and bringing:
+            return "distribution", bringing[0]
+        if found := self._by_path(name, entries, here):
+            return "rpath", *found
+        return ("rocm", "a ROCm that the loader knows of") if is_rocm(name) else ("unknown",)
+
+    def _by_path(self, name: str, entries: list[str], here: str) -> tuple[str, ...]:
+        """Where an RPATH leads outside of the wheel, for libraries of that kind."""
+        targets = [self._inside(here, e) if e.startswith("$ORIGIN") else e for e in entries]
+        packages = [m[1] for t in targets if (m := _PACKAGES.match(f"{t}/")) and is_rocm(name) == (m[1][0] == "_")]
+        machine = [t for t in targets if t.startswith("/opt/rocm") and is_rocm(name)]
+        return (*packages, *machine)
+
+    @staticmethod
+    def _inside(here: str, entry: str) -> str:
+        return posixpath.normpath(posixpath.join(here, entry.removeprefix("$ORIGIN").strip("/"))).removeprefix("./")
