@@ -14,16 +14,19 @@ from rocm_wheels.errors import UsageError, WheelRejected, nearest
 
 if TYPE_CHECKING:
     from rocm_wheels.verify import Report, VerifyOptions
+    from rocm_wheels.verify.model import Finding
 
 
 @task(
-    iterable=["python", "allow"],
+    iterable=["python", "allow", "only"],
     help={
         **WHEEL,
         "arch": "GPU targets that it must serve, separated by ';'",
         "profile": "torch, torch-dependant, tensorflow, jax, rocm-base or any; default: by name",
         "python": "interpreter to install and load it with (repeatable)",
         "allow": "check whose findings do not count as errors (repeatable)",
+        "only": "check or group of checks to report, nothing else (repeatable)",
+        "commit": "commit that the package must name",
         **JSON,
     },
 )
@@ -34,9 +37,11 @@ def verify(
     profile: str = "",
     python: list[str] | None = None,
     allow: list[str] | None = None,
+    only: list[str] | None = None,
+    commit: str = "",
     json: bool = False,
 ) -> None:
-    """Judge wheels; exit code 80 on errors.
+    """Judge wheels, each and as a set; exit code 80 on errors.
 
     Example: invoke verify dist/fat --arch gfx1030 --python python3.13
     """
@@ -44,7 +49,7 @@ def verify(
     from rocm_wheels.wheel.find import find_wheels
 
     with exit_codes(as_json=json):
-        options = _options(arch, profile, python or (), allow or ())
+        options = _options(arch, profile, python=python or (), allow=allow or (), only=only or (), commit=commit)
         report = judge.verify(find_wheels(wheel), options, Console(quiet=json))
         if json:
             print_json(report.as_dict())
@@ -69,7 +74,9 @@ def explain(_: Context, check: str) -> None:
         print_table((found.id, found.group), [*rows, ("remedy", found.remedy)])
 
 
-def _options(arch: str, profile: str, pythons: Sequence[str], allow: Sequence[str]) -> VerifyOptions:
+def _options(
+    arch: str, profile: str, *, python: Sequence[str], allow: Sequence[str], only: Sequence[str], commit: str
+) -> VerifyOptions:
     """Options of a command line, checked; raises :class:`UsageError` and :class:`UnknownArch`."""
     from rocm_wheels.gpu import parse_archs
     from rocm_wheels.verify import PROFILES, VerifyOptions
@@ -78,16 +85,23 @@ def _options(arch: str, profile: str, pythons: Sequence[str], allow: Sequence[st
     if profile and known is None:
         raise UsageError(f"there is no profile {profile!r}", remedy=nearest(profile, PROFILES))
     archs = parse_archs(arch) if arch else ()
-    return VerifyOptions(profile=known, archs=archs, pythons=tuple(pythons), allow=tuple(allow))
+    return VerifyOptions(
+        profile=known, archs=archs, pythons=tuple(python), allow=tuple(allow), only=tuple(only), commit=commit
+    )
 
 
 def _print_report(report: Report) -> None:
     for each in report.wheels:
-        rows = [(f.check.severity.name.lower(), f.check.id, f.member, f.evidence) for f in each.findings]
-        title = f"{each.wheel.name} (profile {each.profile})"
-        print_table(("severity", "check", "file", "evidence"), rows, title=title)
+        _print_findings(each.findings, f"{each.wheel.name} (profile {each.profile})")
         for text in each.skipped:
             print(f"skipped {text}")
+    if report.set_findings:
+        _print_findings(report.set_findings, "the set")
+
+
+def _print_findings(findings: Sequence[Finding], title: str) -> None:
+    rows = [(f.check.severity.name.lower(), f.check.id, f.member, f.evidence) for f in findings]
+    print_table(("severity", "check", "file", "evidence"), rows, title=title)
 
 
 def refuse(report: Report) -> None:
@@ -95,9 +109,10 @@ def refuse(report: Report) -> None:
     from rocm_wheels.verify import Severity
 
     if not report.ok:
-        bad = {f.check.id for w in report.wheels for f in w.findings if f.check.severity is Severity.ERROR}
+        bad = {f.check.id for f in report.findings if f.check.severity is Severity.ERROR}
+        wheels = sum(w.worst is Severity.ERROR for w in report.wheels)
         raise WheelRejected(
-            f"{sum(w.worst is Severity.ERROR for w in report.wheels)} of {len(report.wheels)} wheels have errors: "
+            f"{wheels} of {len(report.wheels)} wheels{'' if wheels else ', but the set,'} have errors: "
             f"{', '.join(sorted(bad))}",
             remedy="invoke explain ID says why and what mends it",
         )

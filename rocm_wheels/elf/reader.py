@@ -33,10 +33,13 @@ _DT_STRSZ = 10
 _DT_SONAME = 14
 _DT_RPATH = 15
 _DT_RUNPATH = 29
+_DT_TEXTREL = 22
+_DT_FLAGS = 30
 _DT_VERDEF = 0x6FFFFFFC
 _DT_VERDEFNUM = 0x6FFFFFFD
 _DT_VERNEED = 0x6FFFFFFE
 _DT_VERNEEDNUM = 0x6FFFFFFF
+_DF_TEXTREL = 4
 
 _EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
 _PHDR = struct.Struct("<IIQQQQQQ")
@@ -46,6 +49,8 @@ _VERNEED = struct.Struct("<HHIII")
 _VERNAUX = struct.Struct("<IHHII")
 _VERDEF = struct.Struct("<HHHHIII")
 _VERDAUX = struct.Struct("<II")
+_SYM = struct.Struct("<IBBHQQ")
+_VERSYM = struct.Struct("<H")
 
 
 @dataclass(frozen=True)
@@ -241,6 +246,27 @@ class ElfFile:
         for offset, (_, _flags, _index, _count, _hash, aux, _next) in self._chain(_DT_VERDEF, _DT_VERDEFNUM, _VERDEF):
             names.append(self._dynamic_string(self._unpack(_VERDAUX, offset + aux)[0]))
         return tuple(names)
+
+    def symbol_of(self, version: str) -> str:
+        """A symbol that this file takes in ``version``; "" when its section headers were stripped."""
+        indexes = set()
+        for offset, (_, count, _file, aux, _next) in self._chain(_DT_VERNEED, _DT_VERNEEDNUM, _VERNEED):
+            position = offset + aux
+            for _ in range(count):
+                entry = self._unpack(_VERNAUX, position)
+                if self._dynamic_string(entry[3]) == version:
+                    indexes.add(entry[2])
+                position += entry[4]
+        versions, symbols = self.section_bytes(".gnu.version"), self.section_bytes(".dynsym")
+        for number, (index,) in enumerate(_VERSYM.iter_unpack(versions[: len(versions) // 2 * 2])):
+            if index & 0x7FFF in indexes and (number + 1) * _SYM.size <= len(symbols):
+                return self._dynamic_string(_SYM.unpack_from(symbols, number * _SYM.size)[0])
+        return ""
+
+    @property
+    def text_relocations(self) -> bool:
+        """Whether loading changes pages of code."""
+        return self._first(_DT_TEXTREL) is not None or bool((self._first(_DT_FLAGS) or 0) & _DF_TEXTREL)
 
     def _chain(self, table: int, number: int, layout: struct.Struct) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Entries of a version table, linked by the last field; bounded by the count, so no loop is endless."""

@@ -1,4 +1,4 @@
-"""Install the wheel and load it: every library alone, in a process and mount namespace of its own.
+"""Load every library of an installed wheel alone, in a process and mount namespace of its own.
 
 /opt/rocm and the loader's cache are hidden, so that the builder's ROCm satisfies nothing by accident. Without the right
 to make a mount namespace (an unprivileged container) they stay visible, which is said in the report.
@@ -6,19 +6,17 @@ to make a mount namespace (an unprivileged container) they stay visible, which i
 
 from __future__ import annotations
 
-import os
 import posixpath
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rocm_wheels.elf.reader import EM_X86_64
 from rocm_wheels.repair.providers import is_rocm, stem
-from rocm_wheels.verify.catalogue import explain
+from rocm_wheels.verify.catalogue import finding
 from rocm_wheels.verify.model import Finding
+from rocm_wheels.verify.outside import declared
 from rocm_wheels.verify.subject import Subject
 
 # In the namespace: what the builder has of ROCm is covered by empty directories and files. Debian's ROCm lies among
@@ -57,21 +55,39 @@ def hidden_libraries(subject: Subject) -> list[str]:
 
 
 def load_all(subject: Subject, python: str, site: Path) -> Iterator[Finding]:
-    """Cold-load every library of the wheel as installed in ``site`` by ``python``."""
+    """Cold-load every library of the wheel as installed in ``site`` by ``python``.
+
+    Those that need what another distribution brings are left out: cold, they cannot load.
+    """
     hide = can_hide()
     hidden = hidden_libraries(subject) if hide else []
-    own = {stem(posixpath.basename(member)) for member in subject.elves}
+    own = {stem(posixpath.basename(member)) for member in subject.libraries}
     for member, elf in sorted(subject.elves.items()):
-        if elf.machine != EM_X86_64 or elf.is_executable or not elf.is_dynamic:
+        if elf.machine != EM_X86_64 or elf.is_executable or not elf.is_dynamic or needs_others(subject, member):
             continue
         answer = _load(python, site / member, hidden, hide=hide)
         if answer.error:
-            yield Finding(explain("cold-load"), member, answer.error)
+            yield finding("cold-load", member, answer.error)
         for file in answer.files:
             base = posixpath.basename(file)
             outside = is_rocm(base) and not file.startswith(f"{site}/")
             if outside and (not subject.external or stem(base) in own):
-                yield Finding(explain("foreign-library"), member, f"{file} was loaded")
+                yield finding("foreign-library", member, f"{file} was loaded")
+
+
+def needs_others(subject: Subject, member: str) -> bool:
+    """Whether the file needs, at any remove, a library that a requirement outside the set brings."""
+    todo, seen = [member], set()
+    while todo:
+        elf = subject.libraries[todo.pop()]
+        for name in elf.needed:
+            inside = subject.member_of(name)
+            if inside is None and name not in subject.external and declared(subject, name):
+                return True
+            if inside is not None and inside not in seen:
+                seen.add(inside)
+                todo.append(inside)
+    return False
 
 
 @dataclass(frozen=True)
@@ -97,69 +113,3 @@ def _load(python: str, file: Path, hidden: Sequence[str], *, hide: bool) -> _Ans
         return _Answer(files=tuple(done.stdout.splitlines()))
     said = done.stderr.strip().splitlines()
     return _Answer(error=said[-1] if said else f"the process ended with {done.returncode}")
-
-
-def install_and_load(subject: Subject, python: str) -> Iterator[Finding]:
-    """Install by pip (symlinked environment) and uv (copied), import the package, cold-load every library."""
-    wheel = subject.archive.path.resolve()
-    for tool, copies in (("pip", False), ("uv", True)):
-        with tempfile.TemporaryDirectory(prefix="rocm-wheels-verify-") as folder:
-            environment = Path(folder) / "venv"
-            problem = _install(python, environment, wheel, tool, copies=copies)
-            if problem:
-                yield Finding(explain("install"), wheel.name, f"{tool}: {problem}")
-                continue
-            interpreter = environment / "bin" / "python"
-            site = Path(_output([str(interpreter), "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]))
-            yield from _import(subject, interpreter)
-            if tool == "pip":
-                yield from load_all(subject, str(interpreter), site)
-
-
-def _install(python: str, environment: Path, wheel: Path, tool: str, *, copies: bool) -> str:
-    """Why the installation failed, or ""."""
-    make = [sys.executable, "-m", "virtualenv", "--quiet", "--python", python, str(environment)]
-    target = str(environment / "bin" / "python")
-    install = (
-        [target, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
-        if tool == "pip"
-        else [
-            sys.executable,
-            "-m",
-            "uv",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--no-index",
-            "--python",
-            target,
-            str(wheel),
-        ]
-    )
-    for command in ([*make, "--copies"] if copies else make, install):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            return (done.stderr.strip() or done.stdout.strip())[-400:]
-    return ""
-
-
-def _import(subject: Subject, interpreter: Path) -> Iterator[Finding]:
-    for package in _packages(subject):
-        seconds = subject.options.import_seconds
-        code = f"import faulthandler; faulthandler.dump_traceback_later({seconds - 1}, exit=True); import {package}"
-        environment = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
-        done = subprocess.run(
-            [str(interpreter), "-I", "-c", code], env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            yield Finding(explain("import"), package, done.stderr.strip()[-600:])
-
-
-def _packages(subject: Subject) -> list[str]:
-    """Top-level packages of the wheel that have an ``__init__.py``."""
-    return sorted({n.partition("/")[0] for n in subject.content if n.count("/") == 1 and n.endswith("/__init__.py")})
-
-
-def _output(command: Sequence[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -33,19 +33,27 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """A check that failed on ``member`` (or the whole wheel) with ``evidence``."""
+    """A check that failed on ``member`` (or the whole wheel) with ``evidence``.
+
+    ``offset`` is where in the member, ``symbol`` the symbol that is to blame, where a check knows them.
+    """
 
     check: Check
     member: str
     evidence: str
+    offset: int | None = None
+    symbol: str = ""
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, Any]:
         """The finding for ``--json``."""
         return {
             "id": self.check.id,
+            "group": self.check.group,
             "severity": self.check.severity.name.lower(),
             "member": self.member,
             "evidence": self.evidence,
+            "offset": self.offset,
+            "symbol": self.symbol or None,
             "why": self.check.why,
             "remedy": self.check.remedy,
         }
@@ -55,14 +63,19 @@ class Finding:
 class VerifyOptions:
     """What to hold a wheel against.
 
-    ``archs`` are the GPU targets that it must serve; ``pythons`` interpreters for install and cold load (none: both are
-    skipped and said to be); ``allow`` are ids of checks whose findings count as warnings.
+    ``archs`` are the GPU targets that it must serve and ``commit`` the one that its package must name; ``pythons``
+    interpreters for install and cold load (none: both are skipped and said to be); ``allow`` are ids of checks whose
+    errors count as warnings; ``only`` ids and groups of checks outside which nothing is reported; ``memory`` bounds in
+    bytes what reading holds.
     """
 
     profile: Profile | None = None
     archs: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    commit: str = ""
+    memory: int = 256 << 20
     import_seconds: int = 120
 
 
@@ -92,15 +105,32 @@ class WheelReport:
 
 @dataclass(frozen=True)
 class Report:
-    """The verdicts on a set of wheels."""
+    """The verdicts on a set of wheels and on the set; ``allowed`` are the findings that only an --allow let pass."""
 
     wheels: tuple[WheelReport, ...]
+    set_findings: tuple[Finding, ...] = ()
+    allowed: tuple[Finding, ...] = ()
+
+    @property
+    def worst(self) -> Severity:
+        """The severity of the worst finding of all."""
+        return max((f.check.severity for f in self.findings), default=Severity.NOTE)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, those on the set last."""
+        return (*(f for w in self.wheels for f in w.findings), *self.set_findings)
 
     @property
     def ok(self) -> bool:
-        """No error in any wheel."""
-        return all(w.worst < Severity.ERROR for w in self.wheels)
+        """No error in any wheel or in the set."""
+        return self.worst < Severity.ERROR
 
     def as_dict(self) -> dict[str, Any]:
         """The report for ``--json``."""
-        return {"ok": self.ok, "wheels": [w.as_dict() for w in self.wheels]}
+        return {
+            "ok": self.ok,
+            "wheels": [w.as_dict() for w in self.wheels],
+            "set": [f.as_dict() for f in self.set_findings],
+            "allowed": [f.as_dict() for f in self.allowed],
+        }
