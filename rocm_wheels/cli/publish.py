@@ -61,6 +61,24 @@ def publish(
         print_table(("requirement", "file"), rows, title=report.index_url)
 
 
+@task(
+    help={
+        "wheel": "renamed wheel, such as torch_rocm-….whl",
+        "name": "distribution that others ask for",
+        "dest": "for the shim",
+    }
+)
+def shim(_: Context, wheel: str, name: str, dest: str = "dist/shims") -> None:
+    """Make a wheel without files by which a renamed one answers to NAME.
+
+    Example: invoke shim torch_rocm-2.6.0+rocm5.7-cp313-cp313-linux_x86_64.whl torch
+    """
+    from rocm_wheels.publish.shim import make_shim
+
+    with exit_codes():
+        print(make_shim(Path(wheel), name, Path(dest)))
+
+
 @task(help={"path": "file for the private key; the public one is written beside it as .pub"})
 def keygen(_: Context, path: str) -> None:
     """Make a key that signs what the team publishes.

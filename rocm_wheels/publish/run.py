@@ -21,6 +21,7 @@ from rocm_wheels.publish.index import write_file
 from rocm_wheels.publish.journal import journal_for
 from rocm_wheels.publish.manifest import manifest, manifest_path, render
 from rocm_wheels.publish.repository import RepositoryStore
+from rocm_wheels.publish.shim import renamed_without_shim
 from rocm_wheels.publish.target import connect, parse_target, refuse_public, repository_url
 
 _NOBODYS_NAME = canonicalize_name("rocm-wheels-asks-for-nothing")
@@ -124,7 +125,11 @@ def publish(
         with console.step(f"verify {len(dists)} wheels"):
             verify([d.path for d in dists])
     store = _open_store(target, dists, settings, console)
-    warnings = (*check_closure(dists, store.filenames), *filter(None, [store.warning(_NOBODYS_NAME)]))
+    warnings = (
+        *check_closure(dists, store.filenames),
+        *renamed_without_shim(dists, store.filenames),
+        *filter(None, [store.warning(_NOBODYS_NAME)]),
+    )
     for warning in warnings:
         console.warn(warning)
     plan = tuple(_look_up(dist, store, console) for dist in dists)
