@@ -1,4 +1,4 @@
-"""Renamed distributions, such as ``torch-rocm``: a wheel without files that answers to ``Requires-Dist: torch`` for them.
+"""Renamed distributions, such as ``torch-rocm``: a wheel without files answers to ``Requires-Dist: torch`` for them.
 
 A resolver works on names. ``torch-rocm`` brings the package ``torch`` but does not satisfy a requirement of ``torch``:
 dependants bring the public torch, which overwrites its files (jax-ml/jax#16523, pytorch/pytorch#118233). The shim has
@@ -47,7 +47,7 @@ def make_shim(wheel: Path, name: str, dest: Path) -> Path:
 
 
 def renamed_without_shim(dists: Sequence[Dist], listed: Callable[[NormalizedName], Sized]) -> tuple[str, ...]:
-    """Warnings for wheels called ``X-rocm`` that bring the package ``X`` while set and index have no distribution ``X``.
+    """Warnings for wheels called ``X-rocm`` with a package ``X`` while set and index have no distribution ``X``.
 
     ``listed`` gives the files that the index has of a distribution.
     """
