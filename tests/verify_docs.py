@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from rocm_wheels.verify import catalogue
 
+_HEADINGS = "| check | | what holds | otherwise | what mends it |"
 PAGE = Path(__file__).parents[1] / "docs" / "verify.md"
 
 
@@ -31,15 +31,17 @@ def checks() -> str:
 
 def part(text: str, name: str) -> str:
     """What stands between the marks of ``name``."""
-    match = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", text, re.DOTALL)
-    assert match, f"docs/verify.md has no part {name}"
-    return match[1]
+    before, after = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
+    assert before in text and after in text, f"docs/verify.md has no part {name}"
+    return text.partition(before)[2].partition(after)[0]
 
 
 def replace_part(name: str, content: str) -> None:
     """Write ``content`` between the marks of ``name``."""
+    before, after = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
     text = PAGE.read_text("utf-8")
-    PAGE.write_text(text.replace(part(text, name), content), "utf-8")
+    head, tail = text.partition(before)[0], text.partition(after)[2]
+    PAGE.write_text(f"{head}{before}{content}{after}{tail}", "utf-8")
 
 
 if __name__ == "__main__":
