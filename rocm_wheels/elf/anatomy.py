@@ -6,7 +6,6 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rocm_wheels.elf.offload import SECTION
 from rocm_wheels.elf.reader import PT_DYNAMIC, ElfFile
 
 EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -35,8 +34,7 @@ class Anatomy:
     """What editing has to know of a file, with nothing of its code or data.
 
     ``names`` are places in the file that hold an offset into ``strings``, with that offset, in the table of needed
-    versions; ``rooms`` are the offsets of search paths in ``strings`` into which nothing else points; ``device`` is the
-    place and size of device code.
+    versions; ``rooms`` are the offsets of search paths in ``strings`` into which nothing else points.
     """
 
     size: int
@@ -50,7 +48,6 @@ class Anatomy:
     names: tuple[tuple[int, int], ...]
     rooms: tuple[int, ...]
     needed: tuple[str, ...]
-    device: tuple[int, int]
 
 
 def anatomy(elf: ElfFile) -> Anatomy:
@@ -79,7 +76,6 @@ def anatomy(elf: ElfFile) -> Anatomy:
         tuple((place, name) for place, name, file in names if file),
         tuple(_rooms(elf, strings, sections, [name for _, name, _ in names])),
         elf.needed,
-        (device.offset, device.size) if (device := elf.section(SECTION)) else (0, 0),
     )
 
 

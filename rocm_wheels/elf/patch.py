@@ -33,7 +33,7 @@ from rocm_wheels.errors import BrokenElf, EditFailed
 from rocm_wheels.wheel.change import Change
 
 _PF_R = 4
-_SHT_STRTAB, _SHT_DYNAMIC = 3, 6
+_SHT_PROGBITS, _SHT_STRTAB, _SHT_DYNAMIC = 1, 3, 6
 _PAGE = 4096
 _ALIGN = 16
 _SPARE = 4  # free entries of a dynamic section that moves, as linkers leave them
@@ -280,11 +280,12 @@ def _pack(layout: struct.Struct, rows: Iterable[Sequence[int]]) -> bytes:
 
 def _check(anatomy: Anatomy, edit: Edit, result: Patches, name: str) -> None:
     """Raise :class:`EditFailed` unless ``result`` gives a file that loaders accept, says what ``edit`` wants, and has
-    the device code that it had.
+    the code, data and device code that it had.
     """
-    device = range(anatomy.device[0], sum(anatomy.device))
-    if any(change.offset < device.stop and change.end > device.start for change in result.changes):
-        raise EditFailed(f"{name}: the edit would change its device code")
+    for row in SHDR.iter_unpack(anatomy.section_headers):
+        start, end = row[4], row[4] + row[5]
+        if row[1] == _SHT_PROGBITS and any(c.offset < end and start < c.end for c in result.changes):
+            raise EditFailed(f"{name}: the edit would change code or data between {start:#x} and {end:#x}")
     size = anatomy.size + len(result.tail)
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE) as data:
         header = EHDR.unpack(anatomy.header)

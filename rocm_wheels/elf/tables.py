@@ -1,7 +1,7 @@
 """Keeps of an ELF file that goes by piece by piece what the loader's tables are, instead of the file.
 
 ``.dynamic`` comes long after the strings that it refers to, so the beginning is held until all has gone by; of the rest
-only the end and what the program headers lead to. A range that is asked for and was not kept is an error, never zeros.
+only what the headers lead to. A range that is asked for and was not kept is an error, never zeros.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocm_wheels.errors import BrokenElf, NotElf
 
 _T = TypeVar("_T")
 _BEGINNING = 64 << 20
-_END = 1 << 20
+_SECTIONS = 256 << 10
 _SEGMENT = 16 << 20
 _PASSES = 8
 _MAP_NORESERVE = 0x4000
@@ -36,14 +36,14 @@ class _NotKept(Exception):
 class Tables:
     """A sink (see :mod:`rocm_wheels.wheel.inflate`) whose :attr:`data` is as long as the file and mostly empty.
 
-    Kept are the first 64 MiB, the dynamic section, small data segments (where patchelf moves tables to) and the last
-    MiB (section headers). :meth:`read` gives an :class:`ElfFile` of it.
+    Kept are the first 64 MiB, the dynamic section, small data segments (where patchelf moves tables to) and section
+    headers. :meth:`read` gives an :class:`ElfFile` of it.
     """
 
     def __init__(self, size: int) -> None:
         self.memory = min(size, _BEGINNING)
         self.data = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
-        self._kept: list[Range] = [(0, min(size, _BEGINNING)), (max(0, size - _END), size)]
+        self._kept: list[Range] = [(0, min(size, _BEGINNING))]
         self._read: set[Range] = set()
 
     def write(self, offset: int, piece: bytes) -> None:
@@ -62,6 +62,8 @@ class Tables:
             small = segment.type == PT_LOAD and not segment.flags & PF_X and segment.file_size <= _SEGMENT
             if small or segment.type == PT_DYNAMIC:
                 self._keep(segment.offset, segment.offset + segment.file_size)
+        if table := head.section_header_table:  # mostly last, but patchelf puts segments behind it
+            self._keep(table, table + _SECTIONS)
 
     def _keep(self, start: int, stop: int) -> None:
         self._kept.append((max(0, start), min(stop, len(self.data))))
@@ -79,7 +81,7 @@ class Tables:
             again(self)
         raise BrokenElf(f"{name}: its tables lie in more than {_PASSES} places")
 
-    def take(self, offset: int, size: int) -> None:
+    def note(self, offset: int, size: int) -> None:
         """Note that a range is read; raises when it was not kept."""
         if (offset, offset + size) in self._read:
             return
@@ -109,11 +111,11 @@ class _KeptFile(ElfFile):
 
     def _unpack(self, layout: struct.Struct, offset: int) -> tuple[Any, ...]:
         if 0 <= offset <= len(self._data) - layout.size:
-            self._tables.take(offset, layout.size)
+            self._tables.note(offset, layout.size)
         return super()._unpack(layout, offset)
 
     def bytes_at(self, offset: int, size: int) -> memoryview:
         """As in :class:`ElfFile`."""
         if offset >= 0 and 0 <= size <= len(self._data) - offset:
-            self._tables.take(offset, size)
+            self._tables.note(offset, size)
         return super().bytes_at(offset, size)
