@@ -63,7 +63,7 @@ def _one(inspection: Inspection, gfx: str, libraries: Sequence[Library]) -> Answ
             why = f"{remedy.why} ({remedy.source})"
             tries.append(replace(pretended, gfx=gfx, verdict="override", variable=remedy.variable, why=why))
     best = min(tries, key=lambda a: _ORDER.index(a.verdict))
-    return replace(best, notes=(*best.notes, *_notes(inspection, coded, gfx)))
+    return best if best.verdict == "none" else replace(best, notes=tuple(_notes(inspection, coded, gfx)))
 
 
 def _without_code(inspection: Inspection, gfx: str) -> Answer:

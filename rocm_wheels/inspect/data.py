@@ -21,7 +21,7 @@ _COMPONENTS = (
     ("rocFFT", re.compile(r"(^|/)rocfft/")),
 )
 # What the component's directory also holds in an installed ROCm, and is no data.
-_NO_DATA = re.compile(r"\.(h|hpp|cmake|py|so[\d.]*|txt|md)$")
+_NO_DATA = re.compile(r"(^|/)include/|\.(h|hpp|cmake|py|so[\d.]*|txt|md)$")
 
 DEVICE, HOST, DATA, PYTHON, HEADERS, INFO, REST = (
     "device code",

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from rocm_wheels.inspect.model import Answer, Inspection
-from rocm_wheels.inspect.picture import draw, groups
+from rocm_wheels.inspect.picture import draw, groups, legend
 from rocm_wheels.inspect.table import Table, size_text, tables
 
 # The radio buttons switch between the two pictures without a script.
@@ -27,10 +27,12 @@ svg{display:none;width:100%;height:auto;margin-top:.5em;border:1px solid #3b4350
 rect{stroke:#fff;stroke-width:1}rect.box:hover{stroke:#1d2129;stroke-width:2}
 text{font:12px system-ui,"DejaVu Sans",sans-serif;fill:#1d2129;pointer-events:none}
 text.strip{fill:#fff;font-weight:600}text.amount{fill:#3b4350;font-size:11px}
+.key span{margin-right:1.2em;white-space:nowrap}.key i{display:inline-block;width:.9em;height:.9em;margin-right:.4em;
+  vertical-align:-.1em}
 .scroll{overflow-x:auto}table{border-collapse:collapse}
 th,td{text-align:left;vertical-align:top;padding:.15em 1em .15em 0;border-bottom:1px solid #e4e7eb}
 th{border-bottom-color:#8a93a0;white-space:nowrap}td{overflow-wrap:anywhere}
-.beside td{white-space:nowrap}
+.beside td{white-space:nowrap}.beside td,.beside th{padding-right:.7em;font-size:13px}
 """
 _BESIDE = ("Bytes by GPU", "Bytes by part")
 
@@ -43,6 +45,7 @@ def page(found: Inspection, answers: Sequence[Answer] = ()) -> str:
     beside = "".join(_table(t) for t in all_tables if t.title in _BESIDE)
     below = "".join(_table(t) for t in all_tables if t.title not in _BESIDE)
     packed, unpacked = (draw(made, m).replace("<svg ", f'<svg class="{m}" ', 1) for m in ("packed", "size"))
+    key = "".join(f'<span><i style="background:{fill}"></i>{escape(name)}</span>' for name, fill in legend(made))
     lead = f"{found.wheel.name}: {size_text(found.total.packed)} packed, {size_text(found.total.size)} unpacked"
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -54,6 +57,7 @@ def page(found: Inspection, answers: Sequence[Answer] = ()) -> str:
 <input type="radio" name="measure" id="size"><label for="size">unpacked</label>
 {packed}
 {unpacked}
+<p class="key">{key}</p>
 </div><div class="beside">{beside}</div></div>
 {below}
 </body></html>

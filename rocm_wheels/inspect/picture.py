@@ -15,7 +15,7 @@ from rocm_wheels.inspect.treemap import Rect, squarify
 
 WIDTH, HEIGHT = 960, 640
 _HEADER = 18
-_LETTER = 6.8  # width of a letter at 12 px, generously
+_LETTER, _BOLD = 6.8, 7.8  # width of a letter at 12 px, generously
 _MOST_LIBRARIES = 40
 
 # Light fills with dark text on them, one per generation; what is for no GPU is grey.
@@ -69,6 +69,12 @@ def _library(lib: Library) -> Group:
     return Group(posixpath.basename(lib.name), (*coded, Box("host code", lib.host)))
 
 
+def legend(made: Sequence[Group]) -> tuple[tuple[str, str], ...]:
+    """Generation and fill of every GPU that has a box, in order of age."""
+    there = {card(box.gfx).generation for group in made for box in group.boxes if box.gfx}
+    return tuple((name, fill) for name, fill in _FILLS.items() if name in there)
+
+
 def draw(made: Sequence[Group], measure: str) -> str:
     """The SVG; ``measure`` is ``packed`` or ``size`` of :class:`Bytes`."""
     amount = {id(g): max(0, getattr(g.total, measure)) for g in made}
@@ -88,7 +94,7 @@ def _group(group: Group, rect: Rect, measure: str, whole: int) -> str:
     if header:
         strip = Rect(rect.x, rect.y, rect.width, header)
         parts.append(_rect(strip, "#3b4350", "strip", _about(group.name, group.total, whole, measure)))
-        parts.append(_text(strip, _fit(group.name, rect.width), "strip"))
+        parts.append(_text(strip, _fit(group.name, rect.width, _BOLD), "strip"))
     for box, place in zip(boxes, inner, strict=True):
         parts.append(_box(box, group, place, measure, whole))
     return "".join(parts) + "</g>"
@@ -105,7 +111,11 @@ def _box(box: Box, group: Group, place: Rect, measure: str, whole: int) -> str:
 
 
 def _labels(box: Box, place: Rect, measure: str) -> Iterator[str]:
-    if place.height >= 16 and (name := _fit(box.name, place.width)):
+    name = _fit(box.name, place.width)
+    if box.gfx and name != box.name:  # a target cut short would be another one
+        short = box.name.removeprefix("gfx")
+        name = short if _fit(short, place.width) == short else ""
+    if place.height >= 16 and name:
         yield _text(place, name)
         amount = size_text(getattr(box.total, measure))
         if place.height >= 32 and len(amount) * _LETTER + 8 <= place.width:
@@ -118,12 +128,12 @@ def _about(name: str, total: Bytes, whole: int, measure: str) -> str:
     return f"{name}: {text}" if name else text
 
 
-def _fit(text: str, width: float) -> str:
-    """``text`` cut to ``width``; nothing when less than four letters would be left."""
-    room = int((width - 8) / _LETTER)
+def _fit(text: str, width: float, letter: float = _LETTER) -> str:
+    """``text`` with its middle left out to fit ``width``; nothing when less than six letters would be left."""
+    room = int((width - 8) / letter)
     if len(text) <= room:
         return text
-    return f"{text[: room - 1]}…" if room >= 5 else ""
+    return f"{text[: room // 2]}…{text[room // 2 + 1 - room :]}" if room >= 7 else ""
 
 
 def _rect(place: Rect, fill: str, kind: str, title: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from rocm_wheels.inspect.data import data_files, parts
@@ -11,7 +12,7 @@ from rocm_wheels.inspect.origin import hip_symbols, rocm_evidence
 from rocm_wheels.inspect.read import read_libraries
 from rocm_wheels.wheel import WheelArchive
 from rocm_wheels.wheel.metadata import headers
-from rocm_wheels.wheel.tags import measure
+from rocm_wheels.wheel.tags import Blocker, measure
 
 
 def inspect_wheel(wheel: Path, *, memory_mib: int = 512) -> Inspection:
@@ -44,6 +45,12 @@ def inspect_wheel(wheel: Path, *, memory_mib: int = 512) -> Inspection:
             rocm=rocm_evidence(archive, libraries),
             hip_symbols=hip_symbols(libraries),
             platform=measured.policy.tag if libraries else "any",
-            platform_floor=tuple(str(b) for b in measured.blockers),
+            platform_floor=tuple(str(b) for b in sorted(measured.blockers, key=_newest_first)),
             unreadable=tuple(sorted(f for f in found if not isinstance(f, Library))),
         )
+
+
+def _newest_first(blocker: Blocker) -> tuple[bool, tuple[int, ...], Blocker]:
+    """The order of what forbids an older platform: the C library's newest symbols first."""
+    number = tuple(-int(part) for part in re.findall(r"\d+", blocker.version))
+    return not blocker.version.startswith("GLIBC_"), number, blocker

@@ -44,9 +44,7 @@ def tables(found: Inspection, answers: Sequence[Answer] = ()) -> Iterator[Table]
         Table("Does it run on my card?", ("card", "answer", "set", "why"), tuple(_answers(answers))),
         Table(f"{found.distribution} {found.version}", ("what", ""), tuple(_facts(found))),
         Table("Bytes by part", ("part", "unpacked", "in the wheel"), tuple(_parts(found))),
-        Table(
-            "Bytes by GPU", ("gpu", "product", "objects", "code", "stored", "in the wheel", "data files"), _gpus(found)
-        ),
+        Table("Bytes by GPU", ("gpu", "product", "in the wheel", "stored", "code", "objects", "data"), _gpus(found)),
         _coverage(found),
         Table("Data files by GPU", ("component", "gpu", "files", "unpacked", "empty"), tuple(_data(found))),
         Table("Needs", ("library", "from", "where", "needed by"), tuple(_needs(found))),
@@ -104,8 +102,10 @@ def _sizes(total: Bytes) -> tuple[str, str]:
 def _gpus(found: Inspection) -> tuple[tuple[str, ...], ...]:
     rows = []
     for arch, (code, data) in found.by_gpu().items():
-        sizes = (size_text(v) if v else "" for v in (code.inflated, code.stored, code.packed, data.size))
-        rows.append((arch, next(iter(card(arch).names), ""), str(code.objects or ""), *sizes))
+        sizes = (code.packed, code.stored, code.inflated, data.size)
+        packed, stored, inflated, files = (size_text(v) if v else "" for v in sizes)
+        product = next(iter(card(arch).names), "")
+        rows.append((arch, product, packed, stored, inflated, str(code.objects or ""), files))
     return tuple(rows)
 
 
