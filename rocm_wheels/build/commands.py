@@ -55,6 +55,16 @@ def project_task(*words: str) -> list[str]:
     return [TOOLS_PYTHON, "-m", "invoke", "--search-root", PROJECT, *words]
 
 
+def measured(stage: str, words: Sequence[str]) -> list[str]:
+    """``words`` run so that what they take is added to the file of ``stage``."""
+    return [TOOLS_PYTHON, f"{PROJECT}/rocm_wheels/build/measured.py", f"{TREE}/{usage_file(stage)}", *words]
+
+
+def usage_file(stage: str) -> str:
+    """Where in the tree it is written what the commands of ``stage`` took."""
+    return f"logs/{stage}.usage.jsonl"
+
+
 def task_environment() -> dict[str, str]:
     """Variables of a task of this project inside the image."""
     return {"LANG": "C.UTF-8", "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH, "PYTHONDONTWRITEBYTECODE": "1"}

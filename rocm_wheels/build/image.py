@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ REPOSITORY = "localhost/rocm-wheels"
 # The finished image, and as much again for a layer while it is written.
 _BYTES_NEEDED = 12_000_000_000
 _HOST_TOOLS = ("hipcc", "cmake", "ninja", "ccache", "git")
+_TOOLS = "tools-requirements.txt"
 _COPY = re.compile(r"^COPY (?!--from)(?P<sources>.*) \S+$", re.MULTILINE)
 _STEP = re.compile(r"^(\[\d+/\d+\] STEP \d+/\d+: |#\d+ \[.*?\] )(?P<step>.*)")
 
@@ -53,10 +54,19 @@ def image_inputs(image: Image, *, folder: Path = DOCKER) -> tuple[Path, ...]:
 
 def image_tag(image: Image, *, folder: Path = DOCKER) -> str:
     """``localhost/rocm-wheels/<image>:<12 hex digits of its inputs>``. Raises :class:`MatrixError`."""
+    return f"{REPOSITORY}/{image.name}:{_digest(image, image_inputs(image, folder=folder))[:12]}"
+
+
+def compilers_digest(image: Image, *, folder: Path = DOCKER) -> str:
+    """Hash of what decides the bytes of a wheel: the inputs of the image without this project's own tools."""
+    return _digest(image, [path for path in image_inputs(image, folder=folder) if path.name != _TOOLS])
+
+
+def _digest(image: Image, inputs: Iterable[Path]) -> str:
     digest = hashlib.sha256(f"{image.name}\n{image.base}\n".encode())
-    for path in image_inputs(image, folder=folder):
+    for path in inputs:
         digest.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return f"{REPOSITORY}/{image.name}:{digest.hexdigest()[:12]}"
+    return digest.hexdigest()
 
 
 def ensure_image(image: Image, *, engine: Engine, settings: Settings, console: Console) -> ImageRef:

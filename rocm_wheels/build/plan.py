@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
-
 from rocm_wheels.build import commands
-from rocm_wheels.build.image import image_tag
+from rocm_wheels.build.cost import estimate, known_cost
+from rocm_wheels.build.image import compilers_digest, image_tag
+from rocm_wheels.build.memory import BYTES_PER_JOB, default_jobs
 from rocm_wheels.config import Settings
 from rocm_wheels.errors import UsageError, nearest
 from rocm_wheels.gpu import parse_archs
@@ -28,10 +27,6 @@ from rocm_wheels.source import CheckoutPlan, plan_checkout
 _LAYOUT = 2
 
 STAGES = ("fetch", "hipify", "configure", "canary", "compile", "wheel")
-
-# A HIP translation unit of PyTorch was measured at up to 1.4 GB; the rest of the machine keeps a reserve.
-_BYTES_PER_JOB = 1_600_000_000
-_BYTES_RESERVED = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +45,7 @@ class BuildPlan:
     fingerprint: str
     tree: Path
     ccache: Path
+    measured: Path
 
     @property
     def source(self) -> Path:
@@ -63,6 +59,8 @@ class BuildPlan:
 
     def as_dict(self) -> dict[str, object]:
         """The plan as ``--dry-run --json`` prints it."""
+        cost = known_cost(self.release.cost, self.measured)
+        figures = estimate(cost, archs=len(self.archs), jobs=self.jobs).lines() if cost else {}
         return {
             "release": self.release.name,
             "python": self.python,
@@ -74,6 +72,7 @@ class BuildPlan:
             "stages": list(self.stages),
             "fingerprint": self.fingerprint,
             "tree": str(self.tree),
+            **figures,
         }
 
 
@@ -95,6 +94,8 @@ def plan_build(
     archs = archs or release.archs
     version = version or f"{release.version}+rocm{image.rocm}"
     checkout = plan_checkout(release, settings=settings)
+    measured = settings.cache / "measured" / f"{release.name}-{image.name}.json"
+    cost = known_cost(release.cost, measured)
     plan = BuildPlan(
         release=release,
         image=image,
@@ -102,12 +103,13 @@ def plan_build(
         python=python,
         archs=archs,
         version=version,
-        jobs=settings.jobs or default_jobs(),
+        jobs=settings.jobs or default_jobs(int(cost.job_memory * 1e9) if cost else BYTES_PER_JOB),
         until=until,
         checkout=checkout,
         fingerprint="",
         tree=Path(),
         ccache=settings.cache / "ccache",
+        measured=measured,
     )
     fingerprint = _fingerprint(plan)
     name = f"{release.name}-cp{python.replace('.', '')}-{fingerprint[:12]}"
@@ -123,27 +125,15 @@ def plan_builds(pythons: Sequence[str], settings: Settings, *, until: str, versi
     return [plan_build(matrix, settings, python, until=until, version=version) for python in wanted]
 
 
-def default_jobs() -> int:
-    """Compile jobs that cores and free memory (the cgroup's, if it is smaller) allow; at least one."""
-    memory = min([psutil.virtual_memory().available, *_cgroup_limits()])
-    return max(1, min(len(os.sched_getaffinity(0)), (memory - _BYTES_RESERVED) // _BYTES_PER_JOB))
-
-
-def _cgroup_limits() -> list[int]:
-    """Memory limits of this process's cgroup in bytes, v2 and v1; unlimited ones are left out."""
-    limits = []
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(path).read_text("ascii").strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            limits.append(int(text))
-    return limits
-
-
 def _fingerprint(plan: BuildPlan) -> str:
     """Hash of all that decides the bytes of the wheel: what else differs may continue in the same tree."""
     environment = {k: v for k, v in commands.environment(plan).items() if k not in commands.WITHOUT_EFFECT}
-    facts = [_LAYOUT, plan.checkout.fingerprint, repr(plan.release.recipe), plan.python, plan.image_tag, environment]
+    facts = [
+        _LAYOUT,
+        plan.checkout.fingerprint,
+        repr(plan.release.recipe),
+        plan.python,
+        compilers_digest(plan.image),
+        environment,
+    ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

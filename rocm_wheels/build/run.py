@@ -11,6 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from rocm_wheels.build import commands
 from rocm_wheels.build.engine import find_engine
 from rocm_wheels.build.image import ensure_image
 from rocm_wheels.build.plan import STAGES, BuildPlan
@@ -88,11 +89,13 @@ def _deliver(plan: BuildPlan, settings: Settings) -> Path | None:
 
 
 def manifest(plan: BuildPlan) -> dict[str, object]:
-    """What the wheel was made from: the plan, the source's identity and patches, seconds per stage."""
+    """What the wheel was made from and with: the plan, the source's identity and patches, compilers, cost per stage."""
     stamps = [json.loads((plan.tree / "stamps" / f"{stage}.json").read_text("utf-8")) for stage in plan.stages]
+    toolchain = (plan.tree / commands.TOOLCHAIN).read_text("utf-8").splitlines()
     state = plan.source / ".rocm-wheels" / "source.json"
     return {
         **plan.as_dict(),
         "source": json.loads(state.read_text("utf-8")) if state.is_file() else {},
-        "seconds": {stamp["stage"]: stamp["seconds"] for stamp in stamps},
+        "toolchain": toolchain,
+        "stages": {stamp.pop("stage"): stamp for stamp in stamps},
     }

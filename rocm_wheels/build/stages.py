@@ -7,7 +7,6 @@ rebuilds those that its log does not vouch for.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -21,14 +20,18 @@ from rocm_wheels import source
 from rocm_wheels.build import commands, gates
 from rocm_wheels.build.canary import run_canary
 from rocm_wheels.build.compiler_cache import read_calls
+from rocm_wheels.build.cost import known_cost, learn, step_seconds
 from rocm_wheels.build.engine import Engine
+from rocm_wheels.build.memory import available_memory, oom_kills
+from rocm_wheels.build.ninja_log import Remaining, read_log
 from rocm_wheels.build.plan import BuildPlan
+from rocm_wheels.build.report import Phase, render
 from rocm_wheels.build.toolchain import record_toolchain
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
-from rocm_wheels.errors import CompilerKilled, StageFailed
+from rocm_wheels.errors import CompilerKilled, NoSpace, StageFailed
 
-_NINJA_STEP = re.compile(r"^\[(\d+)/(\d+)\]")
+_KILLED = re.compile(r"\bKilled\b|signal 9\b|SIGKILL|out of memory|exit code 137")
 _REAL_ERROR = re.compile(r"(\berror:|\bError\b|CMake Error|FAILED:|undefined reference|No space left|Killed)")
 
 
@@ -65,6 +68,7 @@ class Builder:
             with self.console.step(f"{stage} {self.plan.release.name} for Python {self.plan.python}"):
                 with self._stamp(stage):
                     actions[stage]()
+            self._write_report()
 
     def finished(self, stage: str) -> bool:
         """Whether ``stage`` ended well in this tree."""
@@ -74,11 +78,12 @@ class Builder:
         """Where the output of ``stage`` is kept."""
         return self.plan.tree / "logs" / f"{stage}.log"
 
-    def command(self, stage: str, argv: Sequence[str]) -> None:
-        """Run ``argv`` in the container, its output going to the log of ``stage``.
+    def command(self, stage: str, argv: Sequence[str], work: Remaining | None = None) -> None:
+        """Run ``argv`` in the container, its output going to the log of ``stage``; ``work`` tells how far ninja is.
 
         Raises :class:`CompilerKilled` when memory was the cause and :class:`StageFailed` otherwise.
         """
+        killed_before = oom_kills()
         log = self.log(stage)
         with log.open("a", encoding="utf-8") as stream, self.console.progress(stage, 100) as advance:
             shown = 0
@@ -86,37 +91,58 @@ class Builder:
             def on_line(line: str) -> None:
                 nonlocal shown
                 stream.write(line.rstrip("\n") + "\n")
-                if step := _NINJA_STEP.match(line):
-                    percent = int(step[1]) * 100 // int(step[2])
-                    if percent > shown:
-                        advance(percent - shown)
-                        shown = percent
+                if work and work.finished(line) and (percent := int(work.done * 100)) > shown:
+                    advance(percent - shown)
+                    shown = percent
 
             stream.write(f"$ {' '.join(argv)}\n")
-            code = self.engine.run(
-                self.plan.image_tag,
-                list(argv),
-                mounts=commands.mounts(self.plan),
-                env=commands.environment(self.plan),
-                workdir=commands.SOURCE,
-                on_line=on_line,
-            )
+            code = self._in_tree(commands.measured(stage, argv), on_line)
         if code:
-            self._fail(stage, argv, code)
+            self._fail(stage, argv, code, killed=oom_kills() - killed_before)
+
+    def _in_tree(self, argv: Sequence[str], on_line: Callable[[str], None]) -> int:
+        return self.engine.run(
+            self.plan.image_tag,
+            list(argv),
+            mounts=commands.mounts(self.plan),
+            env=commands.environment(self.plan),
+            workdir=commands.SOURCE,
+            on_line=on_line,
+        )
+
+    def _ninja(self, stage: str, *target: str) -> None:
+        """Build ``target`` (everything without one), with fewer jobs each time that memory did not suffice."""
+        jobs = self.plan.jobs
+        while True:
+            pending: list[str] = []
+            self._in_tree(["ninja", "-C", "build", "-n", *target], pending.append)
+            cost = known_cost(self.plan.release.cost, self.plan.measured)
+            work = Remaining(pending, step_seconds(cost, len(self.plan.archs)) if cost else {})
+            options = ["--parallel", str(jobs), *(["--target", *target] if target else [])]
+            try:
+                self.command(stage, ["cmake", "--build", "build", *options], work)
+                return
+            except CompilerKilled as error:
+                if jobs == 1:
+                    raise
+                jobs //= 2
+                self.console.warn(f"{error.message.splitlines()[0]}; going on with {jobs}")
 
     def _quietly(self, argv: Sequence[str], on_line: Callable[[str], None]) -> None:
         """Run ``argv`` in the image alone, its output going to ``on_line`` only."""
         if code := self.engine.run(self.plan.image_tag, list(argv), on_line=on_line):
             raise StageFailed(f"`{' '.join(argv)}` ended with exit code {code} in {self.plan.image_tag}")
 
-    def _fail(self, stage: str, argv: Sequence[str], code: int) -> None:
+    def _fail(self, stage: str, argv: Sequence[str], code: int, *, killed: int) -> None:
         text = self.log(stage).read_text("utf-8", "replace")
         excerpt = first_error(text.rsplit("\n$ ", 1)[-1])
-        if code == 137 or re.search(r"\bKilled\b|signal 9|out of memory", excerpt):
-            jobs = self.plan.jobs
+        if killed or _KILLED.search(excerpt):
+            count = (
+                f"the kernel killed {killed} for memory" if killed else "a compiler was killed, most likely for memory"
+            )
             raise CompilerKilled(
-                f"{stage}: a process was killed with {jobs} jobs running, most likely out of memory\n{excerpt}",
-                remedy=f"run again with fewer jobs, it continues where it stopped: --jobs {max(1, jobs // 2)}",
+                f"{stage}: {count} with {available_memory() / 1e9:.1f} GB free now\n{excerpt}",
+                remedy="a single compiler is too large for this machine: close what else runs, or add memory or swap",
             )
         raise StageFailed(
             f"{stage} failed with exit code {code} in `{' '.join(argv)}`:\n{excerpt}",
@@ -130,21 +156,24 @@ class Builder:
     def _stamp(self, stage: str) -> Iterator[None]:
         """Record the stage as finished, with its seconds, if the block ends well."""
         self.log(stage).unlink(missing_ok=True)
-        log = self.plan.tree / commands.CCACHE_LOG
-        log.unlink(missing_ok=True)
         began = time.monotonic()
         yield
-        calls = read_calls(log)
+        calls = read_calls(self.plan.tree / commands.CCACHE_LOG)
         if stage in ("canary", "compile"):  # what configure compiles are trials
             for language, counted in calls.items():
                 self.console.line(f"  compiler cache, {language}: {counted}")
-        stamp = {
-            "stage": stage,
-            "fingerprint": self.plan.fingerprint,
-            "seconds": round(time.monotonic() - began, 1),
-            "compiler_cache": {language: counted.as_dict() for language, counted in calls.items()},
-        }
-        write_atomically(self._stamp_path(stage), json.dumps(stamp, sort_keys=True) + "\n")
+        phase = Phase.read(stage, self.plan.tree / commands.usage_file(stage), time.monotonic() - began, calls)
+        write_atomically(self._stamp_path(stage), phase.to_json(self.plan.fingerprint))
+        (self.plan.tree / commands.CCACHE_LOG).unlink(missing_ok=True)  # a stage that failed goes on counting
+
+    def phases(self) -> list[Phase]:
+        """What the finished stages took."""
+        return [Phase.from_json(self._stamp_path(s).read_text("utf-8")) for s in self.plan.stages if self.finished(s)]
+
+    def _write_report(self) -> None:
+        title = f"{self.plan.release.name} for Python {self.plan.python}, {' '.join(self.plan.archs)}"
+        page = render(title, self.phases(), read_log(self.plan.source / "build" / ".ninja_log"))
+        write_atomically(self.plan.tree / "logs" / "report.html", page)
 
     def _fetch(self) -> None:
         source.prepare(self.plan.checkout, self.plan.source, settings=self.settings, console=self.console)
@@ -164,13 +193,28 @@ class Builder:
         gates.check_configure(self.plan, self.log("configure").read_text("utf-8", "replace"))
 
     def _canary(self) -> None:
-        recipe = self.plan.release.recipe
-        self.command("canary", ["cmake", "--build", "build", "--target", recipe.canary_target])
+        self._ninja("canary", self.plan.release.recipe.canary_target)
         run_canary(self.plan, lambda argv: self.command("canary", argv))
 
     def _compile(self) -> None:
-        self.command("compile", ["cmake", "--build", "build"])
+        self._check_disk()
+        self._ninja("compile")
         gates.check_compile(self.plan)
+        calls = read_calls(self.plan.tree / commands.CCACHE_LOG)
+        took = Phase.read("compile", self.plan.tree / commands.usage_file("compile"), 0, calls)
+        steps = read_log(self.plan.source / "build" / ".ninja_log")
+        learn(steps, took, archs=len(self.plan.archs), measured=self.plan.measured)
+
+    def _check_disk(self) -> None:
+        """Raise :class:`NoSpace` unless the rest of the tree fits: hours later is too late."""
+        cost = self.plan.release.cost
+        free = shutil.disk_usage(self.plan.tree).free
+        there = sum(f.stat().st_size for f in (self.plan.source / "build").rglob("*") if f.is_file())
+        if cost and (needed := cost.disk * 1e9 - there) > free:
+            raise NoSpace(
+                f"{self.plan.tree} has {free / 1e9:.1f} GB free; the compile takes {needed / 1e9:.1f} GB more",
+                remedy="remove old trees, or set cache_dir (ROCM_WHEELS_CACHE_DIR) to a larger disk",
+            )
 
     def _wheel(self) -> None:
         for pattern in ("lib.*", "bdist.*"):

@@ -78,6 +78,22 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a build was measured to take: steps of C++, of them with Python's headers, and of HIP; their mean seconds on
+    one core, HIP's per target; GB of the largest compiler and of a finished tree. ``origin`` says where and when.
+    """
+
+    cxx_steps: int
+    cxx_seconds: float
+    python_steps: int
+    hip_steps: int
+    hip_seconds: float
+    job_memory: float
+    disk: float
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Image:
     """A builder image: its Dockerfile, base, and the ROCm and Pythons that it carries.
 
@@ -112,6 +128,7 @@ class Build:
     source: Source
     recipe: Recipe
     origin: str
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +150,7 @@ class Release:
     origin: str
     builds: tuple[Build, ...] = ()
     facts: Facts | None = None
+    cost: Cost | None = None
 
     @property
     def name(self) -> str:
@@ -153,7 +171,14 @@ class Release:
             if image.name in build.images:
                 default = self.facts.archs_for(image.rocm) if self.facts else self.archs
                 archs = tuple(arch for arch in default if image.can_compile(arch))
-                return replace(self, source=build.source, recipe=build.recipe, archs=archs, origin=build.origin)
+                return replace(
+                    self,
+                    source=build.source,
+                    recipe=build.recipe,
+                    archs=archs,
+                    origin=build.origin,
+                    cost=build.cost,
+                )
         raise Impossible(
             f"{self.name} has no recipe for image {image.name}",
             remedy=f"it builds in: {', '.join(self.images) or 'no image of this project yet'}",

@@ -38,6 +38,8 @@ def build(cls: Any, row: Mapping[str, Any], where: str) -> Any:
 
 
 def _convert(kind: Any, value: Any, where: str) -> Any:
+    if isinstance(kind, UnionType) and isinstance(value, dict):  # a table that may be missing
+        kind = get_args(kind)[0]
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
         return build(kind, value, where)
     if get_origin(kind) is tuple:
