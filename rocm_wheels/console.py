@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from rocm_wheels.errors import RocmWheelsError
+from rocm_wheels.errors import RocmWheelsError, redact
 
 
 class Console:
@@ -31,11 +31,11 @@ class Console:
     def line(self, text: str) -> None:
         """One line of progress."""
         if not self.quiet:
-            self._err.print(escape(text))
+            self._err.print(escape(redact(text)))
 
     def warn(self, text: str) -> None:
         """Something the user should know that stops nothing."""
-        self._err.print(f"[yellow]warning:[/] {escape(text)}")
+        self._err.print(f"[yellow]warning:[/] {escape(redact(text))}")
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
@@ -55,7 +55,7 @@ class Console:
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, TimeRemainingColumn(), console=self._err, transient=True) as bar:
-            task = bar.add_task(escape(text), total=total)
+            task = bar.add_task(escape(redact(text)), total=total)
             yield lambda units: bar.advance(task, units)
 
     def _plain_progress(self, text: str, total: int) -> Callable[[int], None]:
@@ -77,16 +77,23 @@ class Console:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """A result table on stdout."""
-    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        *columns,
+        title=redact(title) if title else None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+    )
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*(escape(redact(str(cell))) for cell in row))
     width = None if sys.stdout.isatty() else 400  # a file or pipe has no edge to wrap at
     RichConsole(highlight=False, width=width).print(table)
 
 
 def print_json(value: Any) -> None:
     """A result for machines on stdout: sorted keys, two spaces."""
-    print(json.dumps(value, indent=2, sort_keys=True, default=str))
+    print(redact(json.dumps(value, indent=2, sort_keys=True, default=str)))
 
 
 @contextmanager

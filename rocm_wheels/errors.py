@@ -41,7 +41,8 @@ class RocmWheelsError(Exception):
 
 
 _SECRETS = (
-    re.compile(r"(?<=://)(?:(?<=http://)|(?<=https://)|(?=[^/\s@]*:))[^/\s]+(?=@)"),  # user:password@, token@
+    # user:password@, token@; an ssh user alone is no secret
+    re.compile(r"(?<=://)(?:(?<=http://)|(?<=https://)|(?=[^/\s@]*:))[^/\s\"]+(?=@)"),
     re.compile(r"(?i)(?<=[?&])([^=&\s]*(?:token|key|secret|sig|passw|auth)[^=&\s]*=)[^&\s'\"]+"),
 )
 

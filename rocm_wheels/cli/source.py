@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from invoke.context import Context
@@ -24,6 +25,37 @@ def fetch(_: Context, release: str, dest: str) -> None:
     with exit_codes():
         plan = source.plan_checkout(load_matrix().release(release), settings=load())
         print(source.prepare(plan, Path(dest).resolve(), settings=load(), console=Console()).path)
+
+
+@task(
+    help={
+        "release": "framework release",
+        "ref": "tag, branch or commit; default: the commit of the official wheels",
+        "fork": "AMD's fork instead of upstream; default there: its release branch",
+        "update": "take a new state over into the lock that is there",
+        **JSON,
+    }
+)
+def lock(_: Context, release: str, ref: str = "", fork: bool = False, update: bool = False, json: bool = False) -> None:
+    """Resolve a release's git source and submodules to commits and write locks/RELEASE.toml.
+
+    Example: invoke lock 2.9.1 --fork
+    """
+    from rocm_wheels.config import load
+    from rocm_wheels.release import load_matrix
+    from rocm_wheels.source.lock import resolve, write_lock
+
+    with exit_codes(as_json=json):
+        row = load_matrix().release(release)
+        found = resolve(row, ref=ref, fork=fork, settings=load(), console=Console(quiet=json))
+        changed = write_lock(found, update=update)
+        if json:
+            print_json({**dataclasses.asdict(found), "changed": changed})
+        else:
+            rows = [("", found.commit, found.url), *((m.path, m.commit, m.url) for m in found.submodules)]
+            print_table(("submodule", "commit", "from"), rows, title=f"locks/{found.release}.toml")
+            for line in changed:
+                print(f"changed {line}")
 
 
 @task(help={"release": "framework release", "tree": "source tree to try the series on", **JSON})

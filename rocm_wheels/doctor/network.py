@@ -16,8 +16,8 @@ from rocm_wheels.doctor.model import Result, State
 from rocm_wheels.errors import RocmWheelsError
 from rocm_wheels.publish.target import parse_target, repository_url
 from rocm_wheels.release import Source, load_matrix
+from rocm_wheels.source.address import rewrite
 from rocm_wheels.source.debian import machine_mirror
-from rocm_wheels.source.git import rewrite
 
 _SECONDS = 4
 _SKEW = 300  # signatures of apt repositories and TLS certificates fail from minutes on

@@ -16,13 +16,17 @@ from rocm_wheels.console import Console
 from rocm_wheels.errors import ForeignTree
 from rocm_wheels.release import Release
 from rocm_wheels.source import debian, directory, fetch, git
+from rocm_wheels.source.lock import LOCKS, locked
 from rocm_wheels.source.model import STATE, Checkout, CheckoutPlan, Patch, PatchStatus, Phase
 from rocm_wheels.source.patches import PATCHES, apply, find_patches
 
 
-def plan_checkout(release: Release, *, settings: Settings, patches: Path = PATCHES) -> CheckoutPlan:
-    """The source and series of ``release``; an edited patch is another fingerprint."""
+def plan_checkout(
+    release: Release, *, settings: Settings, patches: Path = PATCHES, locks: Path = LOCKS
+) -> CheckoutPlan:
+    """The source, as its lock has it, and series of ``release``; an edited patch is another fingerprint."""
     del settings  # where things are fetched from does not change what they are
+    release = locked(release, locks)
     series = find_patches(release, patches)
     facts: list[object] = [repr(release.source), [(p.name, p.sha256) for p in series]]
     if release.source.kind == "directory":

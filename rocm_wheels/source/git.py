@@ -1,7 +1,8 @@
 """git sources: one bare cache per address, trees laid from it without network, submodules included and verified.
 
-Submodules are laid at the commits that the tree records. Their addresses go through the same ``git_mirrors`` rewrites
-as the main one, so an offline machine needs mirrors and no changed source.
+Of a server that allows it only the pinned commit is fetched, of any other the whole repository. Submodules are laid
+at the commits that the tree records. Their addresses go through the same ``git_mirrors`` rewrites as the main one, so
+an offline machine needs mirrors and no changed source.
 """
 
 from __future__ import annotations
@@ -11,103 +12,133 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
-from rocm_wheels.errors import PinMismatch, SettingError, SourceToolMissing, SourceUnreachable, SubmoduleBroken
-from rocm_wheels.release import Source
+from rocm_wheels.errors import PinMismatch, SourceToolMissing, SourceUnreachable, SubmoduleBroken
+from rocm_wheels.release import Source, Submodule
+from rocm_wheels.source.address import refuse_unsafe, resolve, rewrite, split_credentials
+
+# Asked for the credentials of an address: they come from the environment, not from a command line.
+_HELPER = (
+    '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n" '
+    '"$ROCM_WHEELS_GIT_USERNAME" "$ROCM_WHEELS_GIT_PASSWORD"; }; f'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """A repository of a source at its commit, in the cache; ``path`` is "" for the main one."""
+
+    path: str
+    url: str
+    commit: str
+    cache: Path
+
+    @property
+    def tree(self) -> str:
+        """The id of the commit's tree."""
+        return _git("rev-parse", f"{self.commit}^{{tree}}", cwd=self.cache).strip()
 
 
 def lay(source: Source, into: Path, *, settings: Settings, console: Console) -> str:
     """Check ``source.commit`` and its submodules out into ``into``; returns the commit.
 
-    Raises :class:`PinMismatch` when the repository has no such commit, :class:`SubmoduleBroken` and
-    :class:`SourceUnreachable`.
+    Raises :class:`PinMismatch` when the repository has no such commit or other submodules than the lock says,
+    :class:`SubmoduleBroken` and :class:`SourceUnreachable`.
     """
-    if not shutil.which("git"):
-        raise SourceToolMissing("git is not installed", remedy="apt-get install git")
-    _lay(source.url, source.commit, into, settings, console)
+    found = list(modules(source.url, source.commit, settings=settings, console=console))
+    if source.submodules:
+        _compare(source, submodules(found))
+    for module in found:
+        _check_out(module, into / module.path)
     return source.commit
 
 
-def _lay(url: str, commit: str, into: Path, settings: Settings, console: Console) -> None:
-    cache = _cached(url, commit, settings, console)
-    into.parent.mkdir(parents=True, exist_ok=True)
-    _git("clone", "--quiet", "--no-checkout", "--shared", str(cache), str(into))
-    _git("checkout", "--quiet", "--detach", commit, cwd=into)
-    addresses = _submodules(into)
-    for path, recorded in _recorded(into).items():
-        if path not in addresses:
+def modules(url: str, commit: str, *, settings: Settings, console: Console, path: str = "") -> Iterator[Module]:
+    """The repository at ``commit`` and, depth first, its submodules; each is in the cache when it is handed out."""
+    if not shutil.which("git"):
+        raise SourceToolMissing("git is not installed", remedy="apt-get install git")
+    module = Module(path=path, url=url, commit=commit, cache=_cached(url, commit, settings, console))
+    yield module
+    addresses = _addresses(module)
+    for name, recorded in _recorded(module).items():
+        if name not in addresses:
             raise SubmoduleBroken(
-                f"{url} at {commit}: the tree records a submodule at {path}, .gitmodules has no address for it",
+                f"{url} at {commit}: the tree records a submodule at {name}, .gitmodules has no address for it",
                 remedy="the commit is broken upstream: pin another one",
             )
-        target = into / path
-        if target.is_dir():
-            target.rmdir()
         try:
-            address = _resolve(url, addresses[path])
-            _refuse_unsafe(address, url, settings)
-            _lay(address, recorded, target, settings, console)
+            address = resolve(url, addresses[name])
+            refuse_unsafe(address, url, settings)
+            inside = str(PurePosixPath(path) / name)
+            yield from modules(address, recorded, settings=settings, console=console, path=inside)
         except (PinMismatch, SourceUnreachable) as error:
-            raise SubmoduleBroken(f"submodule {path}: {error.message}", remedy=error.remedy) from error
-    shutil.rmtree(into / ".git")  # it points into the cache, which the builder container does not see
+            raise SubmoduleBroken(f"submodule {name}: {error.message}", remedy=error.remedy) from error
 
 
-def _recorded(tree: Path) -> dict[str, str]:
-    """Path and commit of each submodule that the tree itself records."""
-    rows = _git("ls-tree", "-r", "-z", "HEAD", cwd=tree).split("\0")
-    return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith("160000 ")}
+def submodules(found: list[Module]) -> tuple[Submodule, ...]:
+    """The submodules among ``found`` as a lock records them."""
+    return tuple(Submodule(path=m.path, url=m.url, commit=m.commit, tree=m.tree) for m in found if m.path)
 
 
-def _refuse_unsafe(address: str, parent: str, settings: Settings) -> None:
-    """Refuse addresses in the source that git would take for an option, a command or a place on this machine.
+def find_commit(url: str, ref: str, *, settings: Settings) -> str:
+    """The commit that a tag or branch stands for now; a tag before a branch of the same name.
 
-    A path or ``file:`` is trusted when the parent is one too or the user's ``git_mirrors`` lead to it.
+    Raises :class:`PinMismatch` for a name that the repository does not have and :class:`SourceUnreachable`.
     """
-    trusted = _is_local(parent) or rewrite(address, settings.git_mirrors) != address
-    if re.match(r"-|\w+::", address) or (_is_local(address) and not trusted):
-        raise SubmoduleBroken(
-            f"{parent} asks for a submodule from {address!r}, which is no address of another machine",
-            remedy="if it is right, set git_mirrors='FROM=TO' for it",
+    if re.fullmatch(r"[0-9a-f]{40}", ref):
+        return ref
+    address = rewrite(url, settings.git_mirrors)
+    done = _ask("ls-remote", "--quiet", "--end-of-options", address)
+    if done.returncode:
+        raise _unreachable(address, done.stderr)
+    rows = {name: commit for commit, name in (line.split("\t", 1) for line in done.stdout.splitlines())}
+    for name in (f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"):
+        if name in rows:
+            return rows[name]
+    raise PinMismatch(f"{address} has no tag or branch {ref!r}", remedy=f"git ls-remote {address} lists what it has")
+
+
+def _compare(source: Source, found: tuple[Submodule, ...]) -> None:
+    """Raise :class:`PinMismatch` unless the submodules are those of the lock."""
+    if found != source.submodules:
+        other = sorted({m.path for m in set(found) ^ set(source.submodules)})
+        raise PinMismatch(
+            f"{source.url} at {source.commit} has other submodules than {source.origin}: {', '.join(other)}",
+            remedy="the lock was edited or belongs to another commit: invoke lock RELEASE --update",
         )
 
 
-def _is_local(address: str) -> bool:
-    scheme, sign, _ = address.partition("://")
-    return scheme == "file" if sign else ":" not in address.partition("/")[0]
+def _check_out(module: Module, into: Path) -> None:
+    """The files of ``module`` without a ``.git``: it would point into the cache, which the container does not see."""
+    into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-git-") as scratch:
+        own = {"GIT_INDEX_FILE": f"{scratch}/index", "GIT_DIR": str(module.cache), "GIT_WORK_TREE": str(into.resolve())}
+        _git("read-tree", module.commit, cwd=into, **own)
+        _git("checkout-index", "--all", "--force", "--quiet", cwd=into, **own)
 
 
-def _submodules(tree: Path) -> dict[str, str]:
+def _recorded(module: Module) -> dict[str, str]:
+    """Path and commit of each submodule that the tree itself records."""
+    rows = _git("ls-tree", "-r", "-z", module.commit, cwd=module.cache).split("\0")
+    return {row.partition("\t")[2]: row.split()[2] for row in rows if row.startswith("160000 ")}
+
+
+def _addresses(module: Module) -> dict[str, str]:
     """Path and address of each submodule in ``.gitmodules``."""
-    if not (tree / ".gitmodules").is_file():
+    blob = f"{module.commit}:.gitmodules"
+    if _run("cat-file", "-e", blob, cwd=module.cache).returncode:
         return {}
-    text = _git("config", "--file", ".gitmodules", "--null", "--list", cwd=tree)
+    text = _git("config", "--blob", blob, "--null", "--list", cwd=module.cache)
     values = dict(line.split("\n", 1) for line in text.split("\0") if "\n" in line)
-    return {v: values[f"{k[: -len('.path')]}.url"] for k, v in values.items() if k.endswith(".path")}
-
-
-def _resolve(parent: str, address: str) -> str:
-    """A submodule's address; ``../x`` is relative to the superproject's."""
-    if not address.startswith(("./", "../")):
-        return address
-    scheme, sign, rest = parent.rpartition("://")  # urllib's urljoin knows no ssh://
-    return f"{scheme}{sign}{os.path.normpath(f'{rest}/{address}')}"
-
-
-def rewrite(url: str, mirrors: str) -> str:
-    """``url`` after the longest matching ``from=to`` of the setting ``git_mirrors``."""
-    best = ("", "")
-    for rule in filter(None, mirrors.split(";")):
-        start, sign, replacement = rule.partition("=")
-        if not sign:
-            raise SettingError(f"git_mirrors has {rule!r}; each rule is FROM=TO")
-        if url.startswith(start) and len(start) > len(best[0]):
-            best = (start, replacement)
-    return best[1] + url[len(best[0]) :] if best[0] else url
+    return {v: values.get(f"{k[: -len('.path')]}.url", "") for k, v in values.items() if k.endswith(".path")}
 
 
 def _cached(url: str, commit: str, settings: Settings, console: Console) -> Path:
@@ -125,24 +156,39 @@ def _cached(url: str, commit: str, settings: Settings, console: Console) -> Path
         for left in cache.glob("*.lock"):  # of a git that was killed; we hold the lock that counts
             left.unlink()
         with console.step(f"fetch {address}"):
-            for refs in ([commit], ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]):
-                done = _run("fetch", "--quiet", "--no-write-fetch-head", "--end-of-options", address, *refs, cwd=cache)
-                if _has(cache, commit):
-                    return cache
-        if done.returncode:
-            raise SourceUnreachable(
-                f"{address} cannot be fetched: {done.stderr.strip()}",
-                remedy="without that network set git_mirrors='FROM=TO' to a local mirror",
-            )
+            done = _fetch(address, commit, cache)
+        if _has(cache, commit):
+            _git("update-ref", f"refs/pins/{commit}", commit, cwd=cache)  # git gc removes what no ref names
+            return cache
+    if done.returncode:
+        raise _unreachable(address, done.stderr)
     raise PinMismatch(
         f"{address} has no commit {commit}",
         remedy="the pin in the release data is wrong, or the mirror is older than it",
     )
 
 
+def _fetch(address: str, commit: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Fetch the commit alone; from a server that does not hand out single commits, all branches and tags."""
+    everything = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+    for wanted in (("--depth=1", "--end-of-options", address, commit), ("--end-of-options", address, *everything)):
+        done = _ask("fetch", "--quiet", "--no-write-fetch-head", "--no-tags", *wanted, cwd=cache)
+        if _has(cache, commit):
+            break
+    return done
+
+
 def _has(cache: Path, commit: str) -> bool:
-    """Whether ``commit`` and all that it needs is in the cache; a killed fetch may leave less."""
-    return _run("rev-list", "--objects", "--quiet", f"{commit}^{{commit}}", cwd=cache).returncode == 0
+    """Whether ``commit`` and all files of it are in the cache; a killed fetch may leave less."""
+    words = ("rev-list", "--objects", "--quiet", "--max-count=1", f"{commit}^{{commit}}")
+    return _run(*words, cwd=cache).returncode == 0
+
+
+def _unreachable(address: str, stderr: str) -> SourceUnreachable:
+    return SourceUnreachable(
+        f"{address} cannot be reached: {stderr.strip()}",
+        remedy="without that network set git_mirrors='FROM=TO' to a local mirror",
+    )
 
 
 def environment(**own: str) -> dict[str, str]:
@@ -161,14 +207,25 @@ def environment(**own: str) -> dict[str, str]:
     return {**kept, "LC_ALL": "C", **own}
 
 
-def _run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    own = environment(GIT_TERMINAL_PROMPT="0", GIT_LFS_SKIP_SMUDGE="1")
-    command = ["git", "-c", "core.autocrlf=false", "-c", "advice.detachedHead=false", *words]
-    return subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, check=False)
+def _ask(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """git against an address among ``words``, whose credentials it gets by its credential helper."""
+    plain = [split_credentials(word) for word in words]
+    secret = next((found for found in plain if found[1]), None)
+    if secret is None:
+        return _run(*words, cwd=cwd)
+    helper = ("-c", "credential.helper=", "-c", f"credential.helper={_HELPER}")
+    own = {"ROCM_WHEELS_GIT_USERNAME": secret[1], "ROCM_WHEELS_GIT_PASSWORD": secret[2]}
+    return _run(*helper, *(word for word, _, _ in plain), cwd=cwd, **own)
 
 
-def _git(*words: str, cwd: Path | None = None) -> str:
-    done = _run(*words, cwd=cwd)
+def _run(*words: str, cwd: Path | None = None, **own: str) -> subprocess.CompletedProcess[str]:
+    env = environment(GIT_TERMINAL_PROMPT="0", GIT_LFS_SKIP_SMUDGE="1", **own)
+    command = ["git", "-c", "core.autocrlf=false", "-c", "gc.auto=0", *words]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def _git(*words: str, cwd: Path | None = None, **own: str) -> str:
+    done = _run(*words, cwd=cwd, **own)
     if done.returncode:
         raise SourceUnreachable(f"`git {' '.join(words[:2])}` failed: {done.stderr.strip()}")
     return done.stdout

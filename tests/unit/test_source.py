@@ -27,8 +27,8 @@ from rocm_wheels.errors import (
 )
 from rocm_wheels.release import Archive, Release, Source, load_matrix
 from rocm_wheels.source import CheckoutPlan, apply_series, checkout, plan_checkout, prepare
-from rocm_wheels.source import git as git_module
-from rocm_wheels.source.git import rewrite
+from rocm_wheels.source import address as addresses
+from rocm_wheels.source.address import rewrite
 
 CONSOLE = Console(quiet=True)
 
@@ -329,15 +329,15 @@ def test_submodule_address_that_is_an_option_or_command_is_refused(
 
 def test_source_from_the_network_reaches_no_local_repository_unless_a_mirror_says_so(settings: Settings) -> None:
     with pytest.raises(SubmoduleBroken):
-        git_module._refuse_unsafe("file:///home/me/secret", "https://h/super", settings)
+        addresses.refuse_unsafe("file:///home/me/secret", "https://h/super", settings)
     mirrored = dataclasses.replace(settings, git_mirrors="file:///home/me/=file:///srv/")
-    git_module._refuse_unsafe("file:///home/me/secret", "https://h/super", mirrored)
-    git_module._refuse_unsafe("https://[::1]/sub", "https://h/super", settings)
+    addresses.refuse_unsafe("file:///home/me/secret", "https://h/super", mirrored)
+    addresses.refuse_unsafe("https://[::1]/sub", "https://h/super", settings)
 
 
 @pytest.mark.parametrize("parent", ["https://h/o/super", "ssh://git@h/o/super", "git@h:o/super", "/srv/o/super"])
 def test_relative_submodule_address_is_beside_its_parent(parent: str) -> None:
-    assert git_module._resolve(parent, "../sub") == parent.replace("super", "sub")
+    assert addresses.resolve(parent, "../sub") == parent.replace("super", "sub")
 
 
 def test_lock_of_a_killed_git_does_not_stop_the_next_fetch(
