@@ -41,7 +41,7 @@ def size_text(size: float) -> str:
 def tables(found: Inspection, answers: Sequence[Answer] = ()) -> Iterator[Table]:
     """All tables that have rows, the answers first."""
     for table in (
-        Table("Does it run on my card?", ("card", "answer", "set", "why"), tuple(_answers(answers))),
+        Table("Does it run on my card?", ("card", "answer", "set", "why"), tuple(answer_rows(answers))),
         Table(f"{found.distribution} {found.version}", ("what", ""), tuple(_facts(found))),
         Table("Bytes by part", ("part", "unpacked", "in the wheel"), tuple(_parts(found))),
         Table("Bytes by GPU", ("gpu", "product", "in the wheel", "stored", "code", "objects", "data"), _gpus(found)),
@@ -58,7 +58,8 @@ def tables(found: Inspection, answers: Sequence[Answer] = ()) -> Iterator[Table]
             yield table
 
 
-def _answers(answers: Sequence[Answer]) -> Iterator[tuple[str, ...]]:
+def answer_rows(answers: Sequence[Answer]) -> Iterator[tuple[str, str, str, str]]:
+    """A row per answer (card, answer, what to set, why), and below it one per reason, note and variant."""
     for each in answers:
         names = card(each.gfx).names
         shown = f"{each.gfx} ({names[0]}{' …' if len(names) > 1 else ''})" if names else each.gfx
