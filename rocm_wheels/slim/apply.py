@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,9 @@ from rocm_wheels.wheel.metadata import with_header
 from rocm_wheels.wheel.record import Row
 
 MANIFEST = "rocm-wheels/slim.json"
+
+# Where packages keep what they say as their `__version__`.
+_VERSION_FILE = re.compile(r"\w+/_?version\.py")
 
 
 def slim(
@@ -99,13 +103,23 @@ def _write(plan: SlimPlan, archive: WheelArchive, packed: dict[str, Packed], wri
         if member.is_directory or member.name in gone:
             continue
         name = _renamed(member.name, old, new)
+        if _VERSION_FILE.fullmatch(member.name):
+            texts[member.name] = _with_version(archive, member.name, plan.version)
         if member.name in texts:
-            writer.add(name, texts[member.name].encode("utf-8"), mode=member.mode)
+            writer.add(name, texts[member.name].encode("utf-8", "surrogateescape"), mode=member.mode)
         elif member.name in packed:
             writer.add_packed(name, packed[member.name], mode=member.mode)
         else:
             writer.copy(archive, member, rows.get(member.name) or Row(member.name, "", None), name=name)
     writer.add(f"{new}/{MANIFEST}", (json.dumps(plan.as_dict(), indent=2, sort_keys=True) + "\n").encode())
+
+
+def _with_version(archive: WheelArchive, name: str, version: str) -> str:
+    """A package's version file that says the new version where it said the old one."""
+    old = re.escape(str(archive.version))
+    said = re.compile(rf"""^(__version__|version)(\s*(?::\s*str\s*)?=\s*)(["']){old}\3""", re.MULTILINE)
+    text = archive.read(name).decode("utf-8", "surrogateescape")
+    return said.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{version}{m[3]}", text)
 
 
 def _renamed(name: str, old: str, new: str) -> str:

@@ -229,6 +229,14 @@ def test_a_slim_wheel_has_a_version_of_its_own_and_is_whole(tmp_path: Path) -> N
     assert plan.removed_size > 2 * 4 * 5000
 
 
+def test_the_package_says_the_version_that_the_wheel_has(tmp_path: Path) -> None:
+    text = b"# version = '1.0+rocm5.7'\n__version__ = '1.0+rocm5.7'\nhip: str = '5.7'\n"
+    _, path = make_slim(make_fat_wheel(tmp_path, {"demo/version.py": text}), "gfx1030")
+    with WheelArchive.open(path) as archive:
+        said = archive.read("demo/version.py")
+    assert said == text.replace(b"\n__version__ = '1.0+rocm5.7'", b"\n__version__ = '1.0+rocm5.7.gfx1030'")
+
+
 def test_a_build_tag_keeps_the_version(tmp_path: Path) -> None:
     _, path = make_slim(make_fat_wheel(tmp_path), "gfx1030", "gfx1100", build=True)
     assert path.name == "demo-1.0+rocm5.7-1gfx1030gfx1100-cp311-cp311-linux_x86_64.whl"
