@@ -18,8 +18,9 @@ import platformdirs
 from rocm_wheels.errors import SettingError, nearest
 
 PREFIX = "ROCM_WHEELS_"
-# Credentials of the index: read by rocm_wheels.publish alone, because settings are printed.
+# Credentials of the index and of a shared compiler cache are no settings, because settings are printed.
 CREDENTIALS = (f"{PREFIX}INDEX_USERNAME", f"{PREFIX}INDEX_PASSWORD")
+CACHE_CREDENTIALS = (f"{PREFIX}COMPILER_CACHE_USERNAME", f"{PREFIX}COMPILER_CACHE_PASSWORD")
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -52,6 +53,7 @@ class Settings:
     git_mirrors: str = _setting("", "rewrites 'from=to' separated by ';' applied to git addresses (offline mirrors)")
     source_mirror: str = _setting("", "directory or address that holds source archives, tried before the original")
     lock_timeout: int = _setting(0, "seconds to wait for another run on the same tree; 0 waits without end")
+    compiler_cache: str = _setting("", "address of a shared compiler cache (redis:// or http://), beside the local one")
     memory: int = _setting(512, "MiB that repair and verify may use for buffers")
     index: str = _setting("", "index that publish uploads to: address, .pypirc name or directory")
     index_url: str = _setting("", "simple page of that index when it is not below the upload address")
@@ -110,7 +112,8 @@ def _from_pyproject(path: Path) -> dict[str, object]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, object]:
-    own = {name: value for name, value in environ.items() if name.startswith(PREFIX) and name not in CREDENTIALS}
+    secret = {*CREDENTIALS, *CACHE_CREDENTIALS}
+    own = {name: value for name, value in environ.items() if name.startswith(PREFIX) and name not in secret}
     return {name.removeprefix(PREFIX).lower(): value for name, value in own.items()}
 
 

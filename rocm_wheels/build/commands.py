@@ -34,7 +34,7 @@ _CCACHE = {
     "CCACHE_SLOPPINESS": "include_file_ctime,include_file_mtime",
     "CCACHE_STATSLOG": f"{TREE}/{CCACHE_LOG}",
 }
-WITHOUT_EFFECT = {*_CCACHE, "MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL"}
+WITHOUT_EFFECT = {*_CCACHE, "CCACHE_REMOTE_STORAGE", "MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL"}
 
 # Zip's earliest date: no file of a wheel may depend on when it was built.
 SOURCE_DATE_EPOCH = "315532800"
@@ -98,6 +98,7 @@ def environment(plan: BuildPlan) -> dict[str, str]:
         **{f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX", "HIP")},
         "CMAKE_PROJECT_TOP_LEVEL_INCLUDES": f"{PROJECT}/rocm_wheels/build/launch/hip.cmake",
         **_CCACHE,
+        **({"CCACHE_REMOTE_STORAGE": plan.remote_cache} if plan.remote_cache else {}),
         "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH,
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",

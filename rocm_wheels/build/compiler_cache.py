@@ -1,9 +1,22 @@
-"""What ccache did in a stage, by language: read from the log that it writes per call (CCACHE_STATSLOG)."""
+"""ccache: the cache that a team shares, and what was hit in a stage, by language.
+
+Hits are read from the log that ccache writes per call (CCACHE_STATSLOG); its own statistics know no languages.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from rocm_wheels.config import CACHE_CREDENTIALS
+from rocm_wheels.errors import SettingError
+
+# What ccache of Debian 13 speaks (`ccache --version`); it has no TLS.
+_SCHEMES = ("http", "redis")
 
 # ccache's own counters, one line each below the name of the source file (ccache manual, "stats_log").
 _HITS = {"direct_cache_hit", "preprocessed_cache_hit"}
@@ -61,3 +74,31 @@ def _count(counters: set[str]) -> Calls | None:
 
 def _values(calls: Calls) -> tuple[int, int, int]:
     return calls.hits, calls.misses, calls.uncached
+
+
+def remote_storage(address: str, environ: Mapping[str, str] = os.environ) -> str:
+    """``CCACHE_REMOTE_STORAGE`` for the setting ``compiler_cache``, with the credentials of ``environ``; "" for "".
+
+    Raises :class:`SettingError` for an address that ccache cannot use or that holds a password itself.
+    """
+    if not address:
+        return ""
+    parts = urlsplit(address)
+    if parts.scheme not in _SCHEMES or not parts.hostname:
+        raise SettingError(
+            f"compiler_cache is {address!r}", remedy="ccache takes redis://host:port or http://host/path"
+        )
+    if "@" in parts.netloc:
+        raise SettingError("compiler_cache holds credentials", remedy=f"set {' and '.join(CACHE_CREDENTIALS)} instead")
+    user, password = (quote(environ.get(name, ""), safe="") for name in CACHE_CREDENTIALS)
+    login = f"{user}:{password}@" if password else ""
+    return urlunsplit(parts._replace(netloc=login + parts.netloc))
+
+
+def is_on_this_machine(remote: str) -> bool:
+    """Whether the server of ``remote`` listens on the loopback, which only a container on the host's network sees."""
+    host = urlsplit(remote).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocm_wheels.build import commands
+from rocm_wheels.build.compiler_cache import remote_storage
 from rocm_wheels.build.cost import estimate, known_cost
 from rocm_wheels.build.image import compilers_digest, image_tag
 from rocm_wheels.build.memory import BYTES_PER_JOB, default_jobs
@@ -46,6 +47,7 @@ class BuildPlan:
     tree: Path
     ccache: Path
     measured: Path
+    remote_cache: str = field(default="", repr=False)
 
     @property
     def source(self) -> Path:
@@ -110,6 +112,7 @@ def plan_build(
         tree=Path(),
         ccache=settings.cache / "ccache",
         measured=measured,
+        remote_cache=remote_storage(settings.compiler_cache),
     )
     fingerprint = _fingerprint(plan)
     name = f"{release.name}-cp{python.replace('.', '')}-{fingerprint[:12]}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from rocm_wheels import source
 from rocm_wheels.build import commands, gates
 from rocm_wheels.build.canary import run_canary
-from rocm_wheels.build.compiler_cache import read_calls
+from rocm_wheels.build.compiler_cache import is_on_this_machine, read_calls
 from rocm_wheels.build.cost import known_cost, learn, step_seconds
 from rocm_wheels.build.engine import Engine
 from rocm_wheels.build.memory import available_memory, oom_kills
@@ -107,6 +107,7 @@ class Builder:
             mounts=commands.mounts(self.plan),
             env=commands.environment(self.plan),
             workdir=commands.SOURCE,
+            host_network=is_on_this_machine(self.plan.remote_cache),
             on_line=on_line,
         )
 
