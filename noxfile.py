@@ -110,3 +110,9 @@ def unit(session: nox.Session) -> None:
 def tests_slow(session: nox.Session) -> None:
     """Tests that take hours."""
     session.run(sys.executable, "-m", "pytest", "tests/slow", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure beside rivals; for example: nox -s bench -- repair."""
+    session.run(sys.executable, "-m", "tests.bench", *session.posargs)

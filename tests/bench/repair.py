@@ -1,0 +1,261 @@
+"""Repairs of real wheels: time, memory and scratch space, beside auditwheel doing the same job, and beside cp.
+
+Every figure is of a fresh process with a warm page cache. Our jobs: *analysed*, the needs of every ELF file read and
+the wheel retagged; *retag*, to the tag that promises nothing, which needs no reading; *rpath*, analysed and the search
+path of every ELF file with needs rewritten; *fat*, a library of 122 MB grafted. auditwheel's:
+`repair --plat auto`, with `--exclude '*'` for all but fat, which analyses and retags and changes no ELF file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import posixpath
+import shutil
+import statistics
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rocm_wheels.console import print_table
+from tests.bench.measure import Measured, run
+from tests.bench.wheels import WHEELS, fetch
+
+_BIG = 50 << 20
+_BIN = Path(sys.executable).parent
+_FAT = "llvm"
+_LIBRARY = "librocmllvm.so"
+JOBS = ("analysed", "retag", "rpath")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job on one wheel, ours and auditwheel's; ``inflate`` is bare inflating of the ELF members, once."""
+
+    wheel: str
+    size: int
+    job: str
+    ours: Measured
+    theirs: Measured
+    cp: Measured
+    inflate: Measured | None
+    differences: tuple[str, ...]
+
+    @property
+    def factor(self) -> float:
+        """How many times faster."""
+        return self.theirs.wall / self.ours.wall
+
+
+def main(argv: Sequence[str]) -> None:
+    """Print the table and say which targets hold."""
+    parser = argparse.ArgumentParser(prog="nox -s bench -- repair", description=__doc__)
+    parser.add_argument("--wheel", action="append", choices=[*WHEELS, "fat"], help="measure this one (repeatable)")
+    parser.add_argument("--scratch", type=Path, help="where to work; a few GB")
+    parser.add_argument("--json", action="store_true", help="print the figures for machines")
+    options = parser.parse_args(argv)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="rocm-wheels-bench-", dir=options.scratch) as folder:
+        for name in options.wheel or (*WHEELS, "fat"):
+            found = [_fat(Path(folder))] if name == "fat" else _measure(name, fetch(name), Path(folder))
+            rows += found
+            if not options.json:
+                _print(found)
+    targets = dict(_targets(rows))
+    if options.json:
+        print(json.dumps({"rows": [{**asdict(row), "factor": row.factor} for row in rows], "targets": targets}))
+        return
+    print_table(("target", "holds"), [(text, "yes" if holds else "no") for text, holds in targets.items()])
+
+
+def _measure(name: str, wheel: Path, folder: Path) -> list[Row]:
+    wheel.read_bytes()  # warm
+    work = _Work(folder / name)
+    cp = work.run("cp", "cp", wheel, work.result("cp"))
+    inflate = work.run("inflate", *_job("inflate", wheel, work.result("inflate")))
+    theirs = work.run("theirs", *_auditwheel(wheel, work.result("theirs"), "--exclude", "*"))
+    rows = []
+    for job in JOBS:
+        ours = work.run(job, *_job(job, wheel, work.result(job)))
+        differences = tuple(_differences(work.wheel(job), work.wheel("theirs")))
+        rows.append(Row(name, wheel.stat().st_size, job, ours, theirs, cp, inflate, differences))
+        work.clear(job)
+    shutil.rmtree(work.folder)
+    return rows
+
+
+def _fat(folder: Path) -> Row:
+    """A wheel whose extension needs a library of 122 MB that lies outside."""
+    from tests.wheel_fixtures import make_library, make_wheel
+
+    with zipfile.ZipFile(fetch(_FAT)) as archive:
+        member = next(n for n in archive.namelist() if posixpath.basename(n) == _LIBRARY)
+        outside = Path(archive.extract(member, folder / "outside")).parent
+    extension = make_library(folder / "made", "_C.so", needs=[outside / _LIBRARY], soname=None)
+    wheel = make_wheel(folder / "in", "demo", files={"demo/_C.so": extension.read_bytes(), "demo/__init__.py": b""})
+    work = _Work(folder / "fat", {"LD_LIBRARY_PATH": str(outside)})
+    cp = work.run("cp", "cp", outside / _LIBRARY, work.result("cp"))
+    theirs = work.run("theirs", *_auditwheel(wheel, work.result("theirs")))
+    ours = work.run("ours", *_job("fat", wheel, work.result("ours"), str(outside)))
+    return Row("fat", (outside / _LIBRARY).stat().st_size, "fat", ours, theirs, cp, None, ())
+
+
+class _Work:
+    """Directories of one wheel's jobs."""
+
+    def __init__(self, folder: Path, environment: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self._environment = {"PATH": f"{_BIN}{os.pathsep}{os.environ['PATH']}", **(environment or {})}
+
+    def result(self, job: str) -> Path:
+        return self.folder / job / "result"
+
+    def wheel(self, job: str) -> Path:
+        return next(self.result(job).glob("*.whl"))
+
+    def run(self, job: str, *command: str | Path) -> Measured:
+        return run(command, self.folder / job / "scratch", self.result(job), self._environment)
+
+    def clear(self, job: str) -> None:
+        shutil.rmtree(self.folder / job)
+
+
+def _auditwheel(wheel: Path, dest: Path, *options: str) -> list[str | Path]:
+    return [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", *options, "-w", dest, wheel]
+
+
+def _job(job: str, wheel: Path, dest: Path, *more: str) -> list[str | Path]:
+    return [sys.executable, "-m", "tests.bench.repair", job, wheel, dest, *more]
+
+
+def _differences(ours: Path, theirs: Path) -> Iterator[str]:
+    """Members that only one result has, or that differ, apart from those that say so themselves."""
+    with zipfile.ZipFile(ours) as a, zipfile.ZipFile(theirs) as b:
+        mine = {e.filename: e for e in a.infolist() if not e.is_dir()}
+        other = {e.filename: e for e in b.infolist() if not e.is_dir()}
+        folders = sum(e.is_dir() for e in b.infolist())
+    if folders:
+        yield f"auditwheel adds {folders} directory entries, which the wheel format has none of"
+    for name in sorted(set(mine) ^ set(other)):
+        yield f"only {'here' if name in mine else 'with auditwheel'}: {name}"
+    changed = sorted(n for n in set(mine) & set(other) if mine[n].CRC != other[n].CRC)
+    for name in changed[:3]:
+        yield f"another content: {name}"
+    if changed[3:]:
+        yield f"another content: {len(changed) - 3} more"
+
+
+def _print(rows: Sequence[Row]) -> None:
+    print_table(
+        (
+            "wheel",
+            "MB",
+            "job",
+            "ours s",
+            "MiB",
+            "scratch",
+            "auditwheel s",
+            "MiB",
+            "scratch",
+            "times",
+            "inflate s",
+            "cp s",
+        ),
+        [
+            (
+                row.wheel,
+                f"{row.size / 1e6:.0f}",
+                row.job,
+                f"{row.ours.wall:.2f}",
+                row.ours.memory,
+                row.ours.scratch,
+                f"{row.theirs.wall:.1f}",
+                row.theirs.memory,
+                row.theirs.scratch,
+                f"{row.factor:.1f}",
+                f"{row.inflate.wall:.2f}" if row.inflate else "",
+                f"{row.cp.wall:.2f}",
+            )
+            for row in rows
+        ],
+    )
+    for row in rows:
+        for line in row.differences:
+            print(f"  {row.wheel}, {row.job}: {line}")
+
+
+def _targets(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
+    def of(job: str) -> list[Row]:
+        return [row for row in rows if row.job == job and (row.size > _BIG or job == "fat")]
+
+    for job, least, middle in (("analysed", 12, 25), ("rpath", 8, 15), ("retag", 60, 60), ("fat", 4, 4)):
+        factors = [row.factor for row in of(job)]
+        if factors:
+            yield f"{job}: at least {least} times faster (worst {min(factors):.1f})", min(factors) >= least
+            median = statistics.median(factors)
+            yield f"{job}: at least {middle} times faster in the median ({median:.1f})", median >= middle
+    shares = [row.ours.wall / row.inflate.wall for row in of("analysed") if row.inflate]
+    if shares:
+        yield f"analysed: within 1.3 times of inflating (worst {max(shares):.2f})", max(shares) <= 1.3
+    most = max(row.ours.memory for row in rows)
+    yield f"memory: at most 512 MiB (most {most})", most <= 512
+
+
+# What runs in the processes that are measured.
+
+
+def _inflate(wheel: Path, dest: Path) -> None:
+    """The least that analysing can cost: every ELF member inflated once, in threads, and thrown away."""
+    from isal import isal_zlib
+
+    from rocm_wheels.wheel import Member, WheelArchive
+
+    def inflate(member: Member) -> None:
+        stream, place = isal_zlib.decompressobj(-15), member.offset
+        while not stream.eof:
+            pending = stream.unconsumed_tail or archive.read_at(place, 128 << 10)
+            place += 0 if stream.unconsumed_tail else len(pending)
+            stream.decompress(pending, 1 << 20)
+
+    with WheelArchive.open(wheel) as archive:
+        members = [m for m in archive.members if m.size and archive.peek(m, 4) == b"\x7fELF"]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(inflate, sorted(members, key=lambda m: -m.size)))
+
+
+def _repair(job: str, wheel: Path, dest: Path, *lib_dirs: str) -> None:
+    from rocm_wheels.console import Console
+    from rocm_wheels.elf.edit import Edit
+    from rocm_wheels.repair import RepairOptions, apply_plan, plan_repair
+    from rocm_wheels.repair.providers import SDK_LAYOUTS
+    from rocm_wheels.repair.rpath import origin
+
+    options = {
+        "analysed": RepairOptions(mode="retag"),
+        "rpath": RepairOptions(mode="retag"),
+        "retag": RepairOptions(mode="retag", plat="linux_x86_64"),
+        "fat": RepairOptions(mode="fat", lib_dirs=tuple(map(Path, lib_dirs))),
+    }[job]
+    plan = plan_repair(wheel, options)
+    if job == "rpath":
+
+        def edit(member: str) -> Edit:
+            here = posixpath.dirname(member)
+            return Edit(rpath=":".join(("$ORIGIN", *(origin(here, layout) for layout in SDK_LAYOUTS))))
+
+        plan = replace(plan, elves=tuple(replace(e, edit=edit(e.member)) if e.needs else e for e in plan.elves))
+    apply_plan(replace(plan, retags=True), dest, Console(quiet=True))  # a wheel that is right is written too
+
+
+def _work(job: str, wheel: str, dest: str, *more: str) -> None:
+    work: Callable[..., None] = _inflate if job == "inflate" else lambda *args: _repair(job, *args)
+    work(Path(wheel), Path(dest), *more)
+
+
+if __name__ == "__main__":
+    _work(*sys.argv[1:])
