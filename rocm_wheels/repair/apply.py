@@ -12,7 +12,6 @@ from pathlib import Path
 from rocm_wheels.console import Console
 from rocm_wheels.errors import NoSpace
 from rocm_wheels.repair.model import Graft, RepairPlan
-from rocm_wheels.repair.rewrite import Job, Rewriter
 from rocm_wheels.wheel import WheelArchive, WheelWriter
 from rocm_wheels.wheel.codec import Packed
 from rocm_wheels.wheel.metadata import with_headers, with_tags
@@ -35,9 +34,8 @@ def apply_plan(plan: RepairPlan, dest: Path, console: Console, *, memory_mib: in
             return _take_over(plan.wheel, target)
         with tempfile.TemporaryDirectory(prefix=".rocm-wheels-", dir=dest) as scratch:
             with WheelArchive.open(plan.wheel) as archive:
-                jobs = _jobs(plan, archive)
-                _check_space(jobs, archive, dest)
-                packed = Rewriter(archive, Path(scratch), plan.anatomies, console, memory_mib << 20).make(jobs)
+                _check_space(plan, archive, dest)
+                packed = _made(plan, archive, Path(scratch), console, memory_mib << 20)
                 with console.step(f"write {target.name}"), WheelWriter(target) as writer:
                     _write(plan, archive, packed, writer)
     except OSError as error:
@@ -55,20 +53,26 @@ def _take_over(wheel: Path, target: Path) -> Path:
     return target
 
 
-def _check_space(jobs: list[Job], archive: WheelArchive, dest: Path) -> None:
+def _check_space(plan: RepairPlan, archive: WheelArchive, dest: Path) -> None:
     """Raise :class:`NoSpace` unless the result fits, with what comes in: once deflated here and once in the result."""
-    needed = archive.path.stat().st_size + 2 * sum(job.size for job in jobs if job.source)
+    taken = sum(graft.source.stat().st_size for graft in (*plan.grafts, *plan.data))
+    needed = archive.path.stat().st_size + 2 * taken
     free = shutil.disk_usage(dest).free
     if free < needed:
         raise NoSpace(f"{dest} has {free >> 20} MiB free; the repair needs {needed >> 20}", remedy="choose --dest")
 
 
-def _jobs(plan: RepairPlan, archive: WheelArchive) -> list[Job]:
-    """What has to be made: files that change and files that come in."""
+def _made(plan: RepairPlan, archive: WheelArchive, scratch: Path, console: Console, memory: int) -> dict[str, Packed]:
+    """Files that change and files that come in, by member."""
     edits = {elf.member: elf.edit for elf in plan.elves if elf.edit}
     grafts = (*plan.grafts, *plan.data)
-    taken = [Job(g.member, g.source.stat().st_size, edits.pop(g.member, None), g.source) for g in grafts]
-    return [Job(member, archive.member(member).size, edit) for member, edit in edits.items()] + taken
+    if not edits and not grafts:
+        return {}
+    from rocm_wheels.repair.rewrite import Job, Rewriter  # much to load for a wheel that only gets another tag
+
+    jobs = [Job(g.member, g.source.stat().st_size, edits.pop(g.member, None), g.source) for g in grafts]
+    jobs += [Job(member, archive.member(member).size, edit) for member, edit in edits.items()]
+    return Rewriter(archive, scratch, plan.anatomies, console, memory).make(jobs)
 
 
 def _write(plan: RepairPlan, archive: WheelArchive, packed: dict[str, Packed], writer: WheelWriter) -> None:

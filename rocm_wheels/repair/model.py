@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rocm_wheels.elf.anatomy import Anatomy
-from rocm_wheels.elf.edit import Edit
+from rocm_wheels.elf.patch import Edit
 from rocm_wheels.wheel.tags import Measured
 
 Mode = Literal["thin", "fat", "retag", "rpath"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from rocm_wheels.elf.edit import Edit
+from rocm_wheels.elf.patch import Edit
 from rocm_wheels.errors import NothingToRepair, PlatformImpossible, UnusedExclude, UsageError
 from rocm_wheels.repair.facts import ElfFacts, wheel_facts
 from rocm_wheels.repair.graft import DEFAULT_LIB_DIRS, Closure, closure, data_files, origin
