@@ -60,19 +60,24 @@ def look(
 
 def card_rows(machine: Machine) -> Iterator[tuple[str, ...]]:
     """A row per GPU under :data:`CARDS`, and below it one per obstacle and remedy."""
+    alone = len(machine.gpus) == 1
     for seen in machine.gpus:
         gpu = seen.gpu
         product = gpu.product or (f"one of {', '.join(gpu.card.names[:4])}" if gpu.card.names else "not known")
         state = "no" if seen.obstacles else "yes"
-        yield gpu.pci, product, gpu.gfx or "not known", gpu.driver or "none", state, _override(gpu)
+        yield gpu.pci, product, gpu.gfx or "not known", gpu.driver or "none", state, _override(gpu, alone=alone)
         for each in seen.obstacles:
             yield "", "", "", "", "because", each.what
             yield "", "", "", "", "try", each.remedy
 
 
-def _override(gpu: Gpu) -> str:
+def _override(gpu: Gpu, *, alone: bool) -> str:
+    """What may be set; beside other cards for this one alone (by its node in the topology, since ROCm 6.2)."""
     if gpu.card.override:
-        return f"{gpu.card.override.variable} where code for {gpu.gfx} is missing ({gpu.card.override.why})"
+        variable = gpu.card.override.variable
+        if not alone and gpu.node is not None:
+            variable = variable.replace("=", f"_{gpu.node}=")
+        return f"{variable} where code for {gpu.gfx} is missing ({gpu.card.override.why})"
     if gpu.card.refuse:
         return f"none: not {gpu.card.refuse.variable}, {gpu.card.refuse.why} ({gpu.card.refuse.source})"
     return "none is known to be right"

@@ -25,8 +25,9 @@ _COMPILER = re.compile(r"\broc-(\d+\.\d+(?:\.\d+)?)")
 _BUILD_PATH = re.compile(r"/opt/rocm(?:-|/core-)(\d+\.\d+(?:\.\d+)?)")
 _IN_VERSION = re.compile(r"\brocm(\d+(?:\.\d+)*)")
 _IN_NAME = re.compile(r"\brocm-?(\d)(?:-?(\d+))?\b")  # jax-rocm60-pjrt, jax-rocm7-pjrt, cupy-rocm-7-0
+# HIP's third number counts builds (6.3.42131) and is left out.
 _VERSION_FILE = re.compile(
-    r"^(?:__hip__|hip|hip_version|rocm|rocm_version)\b[^=\n]*=\s*['\"](\d+\.\d+(?:\.\d+)?)", re.M
+    r"^(?:__hip__|hip|hip_version|rocm|rocm_version)\b[^=\n]*=\s*['\"](\d+\.\d+(?:\.\d{1,3}\b)?)", re.M
 )
 _SDK = re.compile(r"^(?:rocm|rocm-sdk-\w+)(?:\[[^]]*\])?\s*==\s*(\d+\.\d+(?:\.\d+)?)")
 _HIP_SYMBOLS = re.compile(r"hip_(\d+)\.(\d+)")

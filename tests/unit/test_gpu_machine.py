@@ -41,6 +41,7 @@ def test_the_table_says_why_and_what_to_try(root: Path) -> None:
     rows = list(card_rows(look(root, {"HIP_VISIBLE_DEVICES": "0"})))
     assert {len(row) for row in rows} == {len(CARDS)}
     assert rows[0][1:5] == ("AMD Radeon RX 6600", "gfx1032", "amdgpu", "yes")
+    assert rows[0][5].startswith("HSA_OVERRIDE_GFX_VERSION_1=10.3.0 where")  # it is not alone
     assert "one of Radeon 780M" in rows[1][1]
     assert [row[4] for row in rows[1:4]] == ["no", "because", "try"]
 
@@ -60,3 +61,8 @@ def test_the_releases_of_the_matrix_are_asked_per_known_target(root: Path) -> No
     served = task._releases(look(root, {}))
     assert list(served) == ["gfx1032", "gfx1103"]
     assert {row["answer"] for row in served["gfx1032"]} >= {"override"}
+
+
+def test_a_card_alone_takes_the_plain_override(tmp_path: Path) -> None:
+    (row,) = card_rows(look(make_machine(tmp_path / "root"), {}))
+    assert row[5].startswith("HSA_OVERRIDE_GFX_VERSION=10.3.0 where")
