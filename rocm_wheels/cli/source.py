@@ -58,21 +58,60 @@ def lock(_: Context, release: str, ref: str = "", fork: bool = False, update: bo
                 print(f"changed {line}")
 
 
-@task(help={"release": "framework release", "tree": "source tree to try the series on", **JSON})
-def patch(_: Context, release: str, tree: str, json: bool = False) -> None:
-    """Say of each patch whether it applies to a tree, which stays as it is.
+@task(
+    help={
+        "release": "framework release",
+        "tree": "source tree: a git checkout or one from `invoke fetch`",
+        "status": "say of each patch whether it applies (the default)",
+        "new": "title: turn what was changed in the tree into the next patch",
+        "refresh": "rewrite the patches for the lines of this tree, up to the first conflict",
+        "phase": "with --new: base or hipified",
+        **JSON,
+    }
+)
+def patch(
+    _: Context,
+    release: str,
+    tree: str,
+    status: bool = False,
+    new: str = "",
+    refresh: bool = False,
+    phase: str = "base",
+    json: bool = False,
+) -> None:
+    """Try, make or renew the patches of a release; the tree stays as it is.
 
-    Example: invoke patch 2.6.0 /tmp/pytorch
+    Example: invoke patch 2.6.0 /tmp/pytorch --new 'Find HIP below /usr'
     """
     from rocm_wheels import source
     from rocm_wheels.config import load
+    from rocm_wheels.errors import UsageError, nearest
     from rocm_wheels.release import load_matrix
+    from rocm_wheels.source import series
+    from rocm_wheels.source.model import PHASES
 
     with exit_codes(as_json=json):
+        if status + bool(new) + refresh > 1:
+            raise UsageError("--status, --new and --refresh exclude each other", remedy="give one of them")
+        known = next((p for p in PHASES if p == phase), None)
+        if known is None:
+            raise UsageError(f"there is no phase {phase!r}", remedy=nearest(phase, PHASES))
         plan = source.plan_checkout(load_matrix().release(release), settings=load())
-        found = source.classify(plan.patches, Path(tree))
-        rows = [(s.patch.name, s.state, s.reason) for s in found]
-        if json:
-            print_json([dict(zip(("patch", "state", "reason"), row, strict=True)) for row in rows])
+        columns: tuple[str, ...] = ("patch", "state", "reason")
+        rows: list[tuple[str, ...]]
+        if new:
+            console = Console(quiet=json)
+            path = series.new_patch(new, Path(tree), plan=plan, phase=known, settings=load(), console=console)
+            console.line("fill in Why, Link and Tested in its header")
+            columns, rows = ("patch",), [(str(path),)]
+        elif refresh:
+            columns, rows = (
+                ("patch", "state"),
+                [(r.patch.name, r.state) for r in series.refresh(plan.patches, Path(tree))],
+            )
         else:
-            print_table(("patch", "state", "reason"), rows)
+            rows = [(s.patch.name, s.state, s.reason) for s in source.classify(plan.patches, Path(tree))]
+        if json:
+            print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        else:
+            print_table(columns, rows)

@@ -45,7 +45,7 @@ def find_patches(release: Release, root: Path = PATCHES) -> tuple[Patch, ...]:
 def classify(series: Sequence[Patch], tree: Path) -> tuple[PatchStatus, ...]:
     """What each patch of ``series`` would do to ``tree``, which stays as it is."""
     with _scratch(series, tree) as scratch:
-        return _put_on(series, scratch, tree)
+        return put_on(series, scratch, tree)
 
 
 def apply(series: Sequence[Patch], tree: Path) -> tuple[PatchStatus, ...]:
@@ -55,15 +55,15 @@ def apply(series: Sequence[Patch], tree: Path) -> tuple[PatchStatus, ...]:
     """
     _finish(tree)
     with _scratch(series, tree) as scratch:
-        found = _put_on(series, scratch, tree)
+        found = put_on(series, scratch, tree)
         _refuse(found)
         if any(s.state == "applies" for s in found):
-            _stage(scratch, _touched(series), tree)
+            _stage(scratch, touched(series), tree)
     _finish(tree)
     return found
 
 
-def _put_on(series: Sequence[Patch], scratch: Path, tree: Path) -> tuple[PatchStatus, ...]:
+def put_on(series: Sequence[Patch], scratch: Path, tree: Path) -> tuple[PatchStatus, ...]:
     """Put ``series`` on the copies in ``scratch``.
 
     When that fails the first patches may be on the tree already, the later ones having changed their lines: then
@@ -77,7 +77,7 @@ def _put_on(series: Sequence[Patch], scratch: Path, tree: Path) -> tuple[PatchSt
             there = series[:count]
             if any(_git_apply(patch, undone, "--reverse").returncode for patch in reversed(there)):
                 continue
-        _copy(_touched(series), tree, scratch)
+        copy_files(touched(series), tree, scratch)
         rest = tuple(_try(patch, scratch, tree) for patch in series[count:])
         return (*(PatchStatus(patch=patch, state="already applied") for patch in there), *rest)
     return found
@@ -97,13 +97,13 @@ def _refuse(found: Sequence[PatchStatus]) -> None:
 @contextmanager
 def _scratch(series: Sequence[Patch], tree: Path) -> Iterator[Path]:
     """A folder with copies of just the files that ``series`` touches."""
-    names = _touched(series)
+    names = touched(series)
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as name:
-        _copy(names, tree, Path(name))
+        copy_files(names, tree, Path(name))
         yield Path(name)
 
 
-def _copy(names: Sequence[str], tree: Path, scratch: Path) -> None:
+def copy_files(names: Sequence[str], tree: Path, scratch: Path) -> None:
     """Make the files ``names`` in ``scratch`` what they are in ``tree``."""
     for name in names:
         for parent in Path(name).parents:
@@ -118,7 +118,7 @@ def _copy(names: Sequence[str], tree: Path, scratch: Path) -> None:
             shutil.copy2(source, target, follow_symlinks=False)
 
 
-def _touched(series: Sequence[Patch]) -> list[str]:
+def touched(series: Sequence[Patch]) -> list[str]:
     """Every file that ``series`` reads, writes or removes."""
     return sorted({name for patch in series for name in _names(patch)})
 
@@ -157,7 +157,7 @@ def _why(patch: Patch, scratch: Path, stderr: str) -> str:
     words = "; ".join(re.findall(r"^error: ((?!while searching).+)$", stderr, re.MULTILINE)) or stderr.strip()
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-patch-") as name:
         trial = Path(name)
-        _copy(_names(patch), scratch, trial)
+        copy_files(_names(patch), scratch, trial)
         done = _git_apply(patch, trial, "--reverse", "--reject", "--verbose").stderr
     there = re.findall(r"^(?:Hunk #\d+ applied cleanly|Applied patch .* cleanly)", done, re.MULTILINE)
     return f"{words} (partly applied: some of it is in the source already)" if there else words
@@ -206,7 +206,7 @@ def _stage(scratch: Path, names: Sequence[str], tree: Path) -> None:
     beside = (tree / _PENDING).with_suffix(".part")
     shutil.rmtree(beside, ignore_errors=True)
     (beside / "files").mkdir(parents=True)
-    _copy(names, scratch, beside / "files")
+    copy_files(names, scratch, beside / "files")
     (beside / "names.json").write_text(json.dumps(list(names)), "utf-8")
     beside.rename(tree / _PENDING)
 
