@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -40,9 +40,8 @@ class Calls:
         total = self.hits + self.misses + self.uncached
         return self.hits / total if total else 1.0
 
-    def as_dict(self) -> dict[str, int]:
-        """The numbers by name."""
-        return asdict(self)
+    def __add__(self, other: Calls) -> Calls:
+        return Calls(self.hits + other.hits, self.misses + other.misses, self.uncached + other.uncached)
 
     def __str__(self) -> str:
         text = f"{self.hits} of {self.hits + self.misses + self.uncached} compiles hit ({self.rate:.0%})"
@@ -58,8 +57,7 @@ def read_calls(log: Path) -> dict[str, Calls]:
         name, *counters = block.splitlines()
         language = _LANGUAGES.get(PurePosixPath(name).suffix, "other")
         if counted := _count(set(counters)):
-            before = found.get(language, Calls())
-            found[language] = Calls(*(a + b for a, b in zip(_values(before), _values(counted), strict=True)))
+            found[language] = found.get(language, Calls()) + counted
     return dict(sorted(found.items()))
 
 
@@ -70,10 +68,6 @@ def _count(counters: set[str]) -> Calls | None:
     if _MISS in counters:
         return Calls(misses=1)
     return None if counters & _NO_COMPILE else Calls(uncached=1)
-
-
-def _values(calls: Calls) -> tuple[int, int, int]:
-    return calls.hits, calls.misses, calls.uncached
 
 
 def remote_storage(address: str, environ: Mapping[str, str] = os.environ) -> str:

@@ -14,7 +14,10 @@ from rocm_wheels.errors import PackagesMissing
 _ENGINE = ("podman", "runc", "netavark", "aardvark-dns", "uidmap", "fuse-overlayfs")
 PURPOSES = {
     "engine": ("a container engine", _ENGINE),
-    "tests": ("what the tests compile and serve with", ("gcc", "libc6-dev", "git", "unzip", "nginx-light")),
+    "tests": (
+        "what the tests compile and serve with",
+        ("gcc", "libc6-dev", "git", "unzip", "nginx-light", "redis-server"),
+    ),
     "base": ("a base image made from an apt mirror", ("mmdebstrap", "debian-archive-keyring")),
 }
 
