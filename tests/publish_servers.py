@@ -250,3 +250,49 @@ def _post_json(method: str, url: str, body: dict[str, object], token: str) -> An
     request = urllib.request.Request(url, json.dumps(body).encode(), headers, method=method)
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.load(answer)
+
+
+@contextlib.contextmanager
+def s3(folder: Path) -> Iterator[Server]:
+    """An S3 by moto with the bucket ``wheels``, to be read at the same address."""
+    import boto3
+
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/"
+    with running([sys.executable, "-m", "moto.server", "-p", str(port)], url, folder / "moto.log"):
+        keys = {"aws_access_key_id": "team", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+        boto3.client("s3", endpoint_url=url, **keys).create_bucket(Bucket="wheels")
+        yield Server(url, folder, port)
+
+
+@contextlib.contextmanager
+def rsyncd(folder: Path, *, password: str = "", read_only: bool = False) -> Iterator[Server]:
+    """An rsync daemon with one module, ``wheels``, for the user ``team`` when there is a password."""
+    files = folder / "files"
+    files.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    lines = ["use chroot = no", "[wheels]", f"path = {files}", f"read only = {'yes' if read_only else 'no'}"]
+    lines += [f"uid = {os.getuid()}", f"gid = {os.getgid()}"]
+    if password:
+        secrets = folder / "secrets"
+        secrets.write_text(f"team:{password}\n")
+        secrets.chmod(0o600)
+        lines += ["auth users = team", f"secrets file = {secrets}"]
+    (folder / "rsyncd.conf").write_text("\n".join(lines) + "\n")
+    command = ["rsync", "--daemon", "--no-detach", "--address=127.0.0.1", f"--port={port}"]
+    command += [f"--config={folder / 'rsyncd.conf'}", f"--log-file={folder / 'rsyncd.log'}"]
+    with (folder / "rsync.out").open("wb") as sink, subprocess.Popen(command, stdout=sink, stderr=sink) as daemon:
+        try:
+            wait_for_port(port)
+            yield Server(f"rsync://team@127.0.0.1:{port}/wheels", files, port)
+        finally:
+            daemon.terminate()
+
+
+def wait_for_port(port: int) -> None:
+    for _ in range(300):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"nothing listens on port {port} after 30 s")

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256 as new_sha256
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
-from packaging.version import Version
 
 from rocm_wheels.console import Console
 from rocm_wheels.errors import UsageError, nearest
@@ -126,7 +126,7 @@ def _scan(directory: Path, before: dict[str, IndexedWheel], console: Console) ->
         for name in sorted(fresh):
             dist = open_dist(directory / name)
             write_file(directory / f"{name}.metadata", dist.metadata)
-            after[name] = _describe(dist, sha256_of(dist.path, advance), _stamp(wheels[name]))
+            after[name] = describe(dist, sha256_of(dist.path, advance), _stamp(wheels[name]))
     for name in wheels.keys() - after.keys():
         after[name] = before[name]
         if f"{name}.metadata" not in by_name:
@@ -139,7 +139,8 @@ def _scan(directory: Path, before: dict[str, IndexedWheel], console: Console) ->
     return after
 
 
-def _describe(dist: Dist, sha256: str, stamp: tuple[int, int, int]) -> IndexedWheel:
+def describe(dist: Dist, sha256: str, stamp: tuple[int, int, int]) -> IndexedWheel:
+    """What the pages say of a wheel."""
     return IndexedWheel(
         dist.filename,
         dist.name,
@@ -157,16 +158,15 @@ def _write_pages(directory: Path, wheels: dict[str, IndexedWheel], changed: Iter
     for wheel in wheels.values():
         by_project.setdefault(wheel.project, []).append(wheel)
     changed = list(changed)
+    files: dict[str, str] = {}
     for project in changed:
-        files = sorted(by_project.get(project, []), key=lambda w: (Version(w.version), w.filename))
-        if files:
-            write_file(directory / SIMPLE / project / "index.html", pages.project_html(project, files))
-            write_file(directory / SIMPLE / project / "index.json", pages.project_json(project, files))
-            write_file(directory / "projects" / f"{project}.html", pages.human_project(project, files))
+        if project in by_project:
+            files |= pages.project_files(project, by_project[project], SIMPLE)
     if changed or not (directory / SIMPLE / "index.html").exists():
-        write_file(directory / SIMPLE / "index.html", pages.root_html(by_project))
-        write_file(directory / SIMPLE / "index.json", pages.root_json(by_project))
-        write_file(directory / "index.html", pages.human_root(by_project))
+        sizes = {project: [wheel.size for wheel in found] for project, found in by_project.items()}
+        files |= pages.root_files(sizes, SIMPLE)
+    for path, text in files.items():
+        write_file(directory / path, text)
     for project in changed:
         if project not in by_project:
             _remove_project(directory, project)
@@ -194,12 +194,14 @@ def _load_state(directory: Path) -> dict[str, IndexedWheel]:
         state = json.loads((directory / _STATE).read_text("utf-8"))
         if state["version"] != _STATE_VERSION:
             return {}
-        return {
-            w["filename"]: IndexedWheel(**{**w, **{k: tuple(w[k]) for k in ("archs", "stamp", "evidence")}})
-            for w in state["wheels"]
-        }
+        return {w["filename"]: load_wheel(w) for w in state["wheels"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
+
+
+def load_wheel(entry: Mapping[str, Any]) -> IndexedWheel:
+    """A wheel as JSON keeps it; raises :class:`KeyError` and :class:`TypeError` for anything else."""
+    return IndexedWheel(**{**entry, **{key: tuple(entry[key]) for key in ("archs", "stamp", "evidence")}})
 
 
 def _dump_state(wheels: dict[str, IndexedWheel]) -> str:

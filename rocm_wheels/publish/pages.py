@@ -90,12 +90,31 @@ def root_json(projects: Iterable[str]) -> str:
     return json.dumps(page, separators=(",", ":")) + "\n"
 
 
-def human_root(projects: Mapping[str, Sequence[IndexedWheel]]) -> str:
-    """The front page: every project with its newest size."""
+def project_files(project: str, wheels: Iterable[IndexedWheel], simple: str) -> dict[str, str]:
+    """The pages of one project by their path, in the order in which they are to be written."""
+    ordered = sorted(wheels, key=lambda wheel: (Version(wheel.version), wheel.filename))
+    return {
+        f"{simple}/{project}/index.html": project_html(project, ordered),
+        f"{simple}/{project}/index.json": project_json(project, ordered),
+        f"projects/{project}.html": human_project(project, ordered),
+    }
+
+
+def root_files(sizes: Mapping[str, Sequence[int]], simple: str) -> dict[str, str]:
+    """The pages that list all projects, from the sizes of their wheels, by path."""
+    return {
+        f"{simple}/index.html": root_html(sizes),
+        f"{simple}/index.json": root_json(sizes),
+        "index.html": human_root(sizes),
+    }
+
+
+def human_root(projects: Mapping[str, Sequence[int]]) -> str:
+    """The front page: every project with the number and the size of its wheels."""
     rows = "\n".join(
-        f'<tr><td><a href="projects/{quote(name)}.html">{escape(name)}</a></td><td>{len(wheels)}</td>'
-        f"<td>{human_size(sum(w.size for w in wheels))}</td></tr>"
-        for name, wheels in sorted(projects.items())
+        f'<tr><td><a href="projects/{quote(name)}.html">{escape(name)}</a></td><td>{len(found)}</td>'
+        f"<td>{human_size(sum(found))}</td></tr>"
+        for name, found in sorted(projects.items())
     )
     table = f"<table>\n<tr><th>Project</th><th>Wheels</th><th>Size</th></tr>\n{rows}\n</table>"
     return _document("Wheels", f"<h1>Wheels</h1>\n{table}\n<p>For installers: <code>simple/</code></p>")

@@ -21,7 +21,10 @@ from rocm_wheels.publish.index import write_file
 from rocm_wheels.publish.journal import journal_for
 from rocm_wheels.publish.manifest import manifest, manifest_path, render
 from rocm_wheels.publish.repository import RepositoryStore
+from rocm_wheels.publish.rsync import RsyncClient
+from rocm_wheels.publish.s3 import S3Client
 from rocm_wheels.publish.shim import renamed_without_shim
+from rocm_wheels.publish.storage import StorageStore
 from rocm_wheels.publish.target import connect, parse_target, refuse_public, repository_url
 
 _NOBODYS_NAME = canonicalize_name("rocm-wheels-asks-for-nothing")
@@ -111,7 +114,7 @@ def publish(
 ) -> PublishReport:
     """Bring wheels to ``target`` so that exactly these bytes can be installed from it; done twice it does nothing.
 
-    ``target`` is ``dir:PATH``, a path, an http(s) upload address, or a name from ``.pypirc``. ``verify`` is called with
+    ``target`` is what :func:`rocm_wheels.publish.target.parse_target` takes. ``verify`` is called with
     the paths before anything is sent and raises when a wheel must not go out; ``allowed`` are the checks that it
     waives, for the manifest. With a private ``key`` each manifest is signed and the attestation left beside its wheel.
     ``recheck`` downloads and compares even what an earlier run on this machine has compared. Nothing is sent before
@@ -173,6 +176,10 @@ def _open_store(target: str, dists: Sequence[Dist], settings: Settings, console:
     parsed = parse_target(target)
     if parsed.directory:
         return DirectoryStore(parsed.directory, console)
+    if parsed.rsync or parsed.s3:
+        client = RsyncClient(parsed.rsync, console) if parsed.rsync else S3Client.open(parsed.s3, console)
+        journal = journal_for(str(parsed), settings.cache)
+        return StorageStore(client, journal, console, settings.index_url or f"{client.address}/simple/")
     address = repository_url(parsed)
     refuse_public(parsed, address, dists)
     return RepositoryStore(connect(parsed, settings), journal_for(address, settings.cache), console)

@@ -37,17 +37,24 @@ PUBLIC_HOSTS = frozenset(urlsplit(url).hostname for url in _PUBLIC)
 
 @dataclass(frozen=True)
 class Target:
-    """A parsed target: exactly one of the two fields is set."""
+    """A parsed target: exactly one of the fields is set."""
 
     directory: Path | None = None
     repository: str = ""
+    rsync: str = ""
+    s3: str = ""
 
     def __str__(self) -> str:
-        return str(self.directory) if self.directory else twine_utils.sanitize_url(self.repository)
+        if self.s3:
+            return f"s3://{self.s3}"
+        return str(self.directory) if self.directory else twine_utils.sanitize_url(self.rsync or self.repository)
 
 
 def parse_target(text: str) -> Target:
-    """A target from what the user wrote: ``dir:PATH`` or a path, an http(s) address, or a name from ``.pypirc``.
+    """A target from what the user wrote.
+
+    ``dir:PATH`` or a path, an http(s) address, ``rsync://HOST/MODULE/PATH`` or ``rsync:HOST:/PATH``,
+    ``s3://BUCKET/PREFIX``, or a name from ``.pypirc``.
 
     Raises :class:`UsageError` for nothing and for schemes that are not served.
     """
@@ -58,13 +65,21 @@ def parse_target(text: str) -> Target:
         )
     if text.startswith("dir:"):
         return Target(directory=Path(text.removeprefix("dir:")).expanduser().absolute())
+    if text.startswith("rsync:") and (place := text.removeprefix("rsync:").rstrip("/")).strip("/"):
+        if urlsplit(f"rsync:{place}").password:
+            raise UsageError(
+                "an rsync address takes no password, every user could read it", remedy="set RSYNC_PASSWORD"
+            )
+        return Target(rsync=f"rsync:{place}" if place.startswith("//") else place)
+    if text.startswith("s3://") and text.removeprefix("s3://").strip("/"):
+        return Target(s3=text.removeprefix("s3://").rstrip("/"))
     scheme = re.match(r"([a-z][a-z0-9+.-]*):", text, re.IGNORECASE)
     if scheme and scheme[1].lower() in ("http", "https"):
         return Target(repository=text)
     if scheme:
         raise UsageError(
             f"{scheme[1]}: targets are not served",
-            remedy="publish to dir:PATH, a complete static index, and copy that directory with your own client",
+            remedy="publish to http(s), rsync:, s3: or dir:PATH, a static index to copy with a client of your own",
         )
     if "/" in text or Path(text).is_dir():
         return Target(directory=Path(text).expanduser().absolute())

@@ -51,11 +51,26 @@ def test_addresses_and_names_are_repositories(text: str) -> None:
     assert parse_target(text).repository == text
 
 
-@pytest.mark.parametrize("text", ["", "s3://bucket/wheels", "rsync://host/wheels", "ftp://host"])
+@pytest.mark.parametrize("text", ["", "ftp://host", "s3://", "rsync:"])
 def test_other_targets_are_refused_with_what_to_do(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_target(text)
     assert "dir:" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("rsync://team@host/wheels/", "rsync://team@host/wheels"),
+        ("rsync:team@host:/srv/wheels", "team@host:/srv/wheels"),
+    ],
+)
+def test_rsync_is_reached_by_daemon_or_ssh(text: str, place: str) -> None:
+    assert parse_target(text).rsync == place
+
+
+def test_a_bucket_is_a_target() -> None:
+    assert parse_target("s3://bucket/team/wheels/").s3 == "bucket/team/wheels"
 
 
 def test_a_target_never_shows_its_password() -> None:
