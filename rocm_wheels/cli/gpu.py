@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @task(
     help={
-        "wheels": "wheels to ask whether they serve each card: a file, a directory or index directory, a pattern",
+        "wheels": "wheels to ask whether they serve a card: a file, directory, pattern, or a project page of an index",
         "releases": "say as well which releases serve each card",
         **JSON,
     }
@@ -34,8 +34,14 @@ def gpu(_: Context, wheels: str = "", releases: bool = False, json: bool = False
     from rocm_wheels.inspect.machine import look
 
     with exit_codes(as_json=json):
-        found = _inspect(wheels, Console(quiet=json))
-        machine = look(Path("/"), os.environ, rocminfo=rocminfo_program(), wheels=found)
+        on_index = "://" in wheels
+        machine = look(
+            Path("/"),
+            os.environ,
+            rocminfo=rocminfo_program(),
+            wheels=[] if on_index else _inspect(wheels, Console(quiet=json)),
+            indexed=_archs_on_index(wheels) if on_index else {},
+        )
         served = _releases(machine) if releases else {}
         if json:
             print_json({**machine.as_dict(), **({"releases": served} if releases else {})})
@@ -43,6 +49,17 @@ def gpu(_: Context, wheels: str = "", releases: bool = False, json: bool = False
         _print(machine)
         for gfx, rows in served.items():
             print_table(tuple(rows[0]), [tuple(row.values()) for row in rows], title=f"Releases for {gfx}")
+
+
+def _archs_on_index(address: str) -> dict[str, tuple[str, ...]]:
+    import requests
+
+    from rocm_wheels.config import load
+    from rocm_wheels.publish.served import archs_on_index
+
+    with requests.Session() as session:
+        session.verify = load().ca_bundle or True
+        return archs_on_index(address, session)
 
 
 def _inspect(wheels: str, console: Console) -> list[Inspection]:
@@ -91,3 +108,6 @@ def _print(machine: Machine) -> None:
         if seen.wheels:
             rows = [(name, *next(answer_rows((said,)))[1:]) for name, said in seen.wheels]
             print_table(("wheel", "answer", "set", "why"), rows, title=f"Wheels on {seen.gpu.pci} {seen.gpu.gfx}")
+        if seen.indexed:
+            rows = [(name, said.kind, said.variable, said.why) for name, said in seen.indexed]
+            print_table(("on the index", "answer", "set", "why"), rows, title=f"For {seen.gpu.pci} {seen.gpu.gfx}")

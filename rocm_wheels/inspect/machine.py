@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rocm_wheels.gpu.access import Obstacle, driver_version, in_container, notes, obstacles
+from rocm_wheels.gpu.cards import Serving, serve
 from rocm_wheels.gpu.detect import Gpu, detect
 from rocm_wheels.inspect.answer import answer
 from rocm_wheels.inspect.model import Answer, Inspection
 
+_UNTOLD = Serving("none", "", "", "no manifest on the index tells its targets: inspect the wheel itself")
 CARDS = ("gpu", "product", "target", "driver", "compute", "override")
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A GPU, what keeps this user from it, and the answer of each wheel by its file name."""
+    """A GPU, what keeps this user from it, and by file name the answer of each wheel and of each one on an index."""
 
     gpu: Gpu
     obstacles: tuple[Obstacle, ...]
     wheels: tuple[tuple[str, Answer], ...] = ()
+    indexed: tuple[tuple[str, Serving], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,25 @@ class Machine:
 
 
 def look(
-    root: Path, environ: Mapping[str, str], *, rocminfo: Path | None = None, wheels: Sequence[Inspection] = ()
+    root: Path,
+    environ: Mapping[str, str],
+    *,
+    rocminfo: Path | None = None,
+    wheels: Sequence[Inspection] = (),
+    indexed: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Machine:
-    """The GPUs of the file system at ``root``, each with what ``wheels`` say of it."""
+    """The GPUs of the file system at ``root``, each with what wheels say of it.
+
+    ``wheels`` were inspected; of those on an index only the targets are known: ``indexed``, by file name.
+    """
     gpus = tuple(
         Seen(
             gpu,
             obstacles(gpu, root),
             tuple((w.wheel.name, answer(w, gpu.gfx)) for w in wheels) if gpu.gfx else (),
+            tuple((name, serve(gpu.gfx, archs) if archs else _UNTOLD) for name, archs in indexed.items())
+            if gpu.gfx
+            else (),
         )
         for gpu in detect(root, rocminfo=rocminfo)
     )
@@ -96,4 +111,5 @@ def _gpu_dict(seen: Seen) -> dict[str, Any]:
         "usable": not seen.obstacles,
         "obstacles": [asdict(each) for each in seen.obstacles],
         "wheels": {name: said.as_dict() for name, said in seen.wheels},
+        "index": {name: asdict(said) for name, said in seen.indexed},
     }

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
+import requests
 
 from rocm_wheels.cli import gpu as task
+from rocm_wheels.console import Console
+from rocm_wheels.errors import UsageError
 from rocm_wheels.inspect import inspect_wheel
 from rocm_wheels.inspect.machine import CARDS, card_rows, look
+from rocm_wheels.publish.serve import make_server
+from rocm_wheels.publish.served import archs_on_index
 from tests.gpu_fixtures import NEWER, add_devices, add_node, add_pci, make_machine
 from tests.inspect_wheels import demo_wheel, device_library
 
@@ -66,3 +72,26 @@ def test_the_releases_of_the_matrix_are_asked_per_known_target(root: Path) -> No
 def test_a_card_alone_takes_the_plain_override(tmp_path: Path) -> None:
     (row,) = card_rows(look(make_machine(tmp_path / "root"), {}))
     assert row[5].startswith("HSA_OVERRIDE_GFX_VERSION=10.3.0 where")
+
+
+def test_wheels_of_an_index_answer_by_their_manifests(root: Path, tmp_path: Path) -> None:
+    wheels = tmp_path / "index"
+    for version, archs in (("1.0", ["gfx1030"]), ("2.0", None)):
+        path = demo_wheel(tmp_path / version, {}, version=version)
+        wheels.mkdir(exist_ok=True)
+        path.rename(wheels / path.name)
+        if archs:
+            (wheels / path.name).with_suffix(".manifest.json").write_text(json.dumps({"archs": archs}))
+    with make_server(wheels, console=Console(quiet=True), port=0) as server, requests.Session() as session:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/simple"
+        try:
+            indexed = archs_on_index(f"{address}/demo/", session)
+            with pytest.raises(UsageError, match="lists no wheel"):
+                archs_on_index(f"{address}/nothing", session)
+        finally:
+            server.shutdown()
+    assert list(indexed.values()) == [("gfx1030",), ()]
+    seen = look(root, {}, indexed=indexed).gpus[0]
+    assert [said.kind for _, said in seen.indexed] == ["override", "none"]
+    assert "no manifest" in seen.indexed[1][1].why
