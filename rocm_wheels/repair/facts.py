@@ -82,6 +82,11 @@ def wheel_facts(archive: WheelArchive, memory_mib: int) -> dict[str, ElfFacts]:
     return {facts.name: facts for facts in sorted(filter(None, sinks), key=lambda facts: facts.name)}
 
 
+def has_elf(archive: WheelArchive) -> bool:
+    """Whether the wheel has an ELF file, without inflating one."""
+    return any(_is_elf(archive, m) for m in sorted(archive.members, key=lambda m: -m.size))
+
+
 def _with_anatomy(elf: ElfFile, room: Budget) -> ElfFacts | None:
     facts = _facts(elf)
     with suppress(Unpatchable, BrokenElf):

@@ -12,7 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from rocm_wheels.elf.patch import Edit
 from rocm_wheels.errors import NothingToRepair, PlatformImpossible, UnusedExclude, UsageError
-from rocm_wheels.repair.facts import ElfFacts, wheel_facts
+from rocm_wheels.repair.facts import ElfFacts, has_elf, wheel_facts
 from rocm_wheels.repair.graft import DEFAULT_LIB_DIRS, Closure, closure, data_files, origin
 from rocm_wheels.repair.model import ElfPlan, Graft, Need, RepairOptions, RepairPlan
 from rocm_wheels.repair.providers import SDK_LAYOUTS, TORCH_LAYOUT, is_rocm, is_torch, rocm_major
@@ -34,8 +34,9 @@ def plan_repair(wheel: Path, options: RepairOptions, *, memory_mib: int = 512) -
     """
     options = replace(options, lib_dirs=options.lib_dirs or DEFAULT_LIB_DIRS)
     with WheelArchive.open(wheel) as archive:
-        elves = wheel_facts(archive, memory_mib)
-        if not elves:
+        promises = options.mode != "retag" or options.plat != policies()[-1].tag
+        elves = wheel_facts(archive, memory_mib) if promises else {}
+        if not elves and (promises or not has_elf(archive)):
             raise NothingToRepair(f"{wheel.name} holds no compiled code", remedy="publish it as it is")
         return _Planner(archive, elves, options).plan()
 
@@ -184,6 +185,8 @@ class _Planner:
     def _measure(self, plans: Iterable[ElfPlan], grafted: Sequence[ElfFacts]) -> Measured:
         """The tag of all files; what comes from outside by contract does not count, what nobody brings does."""
         elves = (*self.elves.values(), *grafted)
+        if not elves:  # a tag that promises nothing is wished for: nothing was read
+            return Measured(policies()[-1], ())
         elsewhere = {n.name for plan in plans for n in plan.needs if n.provider in ("wheel", "graft")}
         elsewhere |= {name for facts in elves for name in facts.needed if self._is_outside(name)}
         measured = measure(elves, elsewhere)

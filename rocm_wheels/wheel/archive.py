@@ -11,6 +11,7 @@ import hashlib
 import mmap
 import os
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ _BIG = 256 << 20
 _MOST_RATIO_BIG = 200
 _TAKE = 128 << 10  # compressed bytes read at once, and content given at once: small enough for the cache
 _GIVE = 1 << 20
+_NO_NAMES = frozenset(("", ".", ".."))
+_BLOCK_HEADER = 1024  # more than the codes of a deflate block can take
 _MOST_MEMBERS = 1_000_000
 
 
@@ -151,12 +154,16 @@ class WheelArchive:
 
     def peek(self, member: Member, count: int) -> bytes:
         """The first ``count`` bytes of the member, unchecked; fewer when it is shorter or damaged."""
-        raw = self.read_at(member.offset, min(member.compressed_size, count + 4096))
+        raw = self.read_at(member.offset, min(member.compressed_size, count + _BLOCK_HEADER))
         if member.method == STORED:
             return raw[:count]
-        with suppress(_InflateError):
-            return bytes(isal_zlib.decompressobj(-15).decompress(raw, count))
-        return b""
+        found = b""
+        with suppress(zlib.error):
+            found = zlib.decompressobj(-15).decompress(raw, count)  # for few bytes zlib starts faster than isal
+        if len(found) < min(count, member.size):  # empty blocks stand before the content, or it is damaged
+            with suppress(BrokenArchive):
+                found = next(self.chunks(member), b"")[:count]
+        return found
 
     def chunks(self, member: Member, mark: Callable[[int, int], None] | None = None) -> Iterator[bytes]:
         """The member's content piece by piece; size and CRC are checked when the last one was taken.
@@ -204,7 +211,7 @@ class WheelArchive:
         if stream.unused_data or position < end:
             raise BrokenArchive(f"{where}: bytes follow its deflate stream")
 
-    @property
+    @cached_property
     def dist_info(self) -> str:
         """Name of the .dist-info directory; raises :class:`BrokenWheel` when there is not exactly one."""
         found = {m.name.partition("/")[0] for m in self.members if m.name.partition("/")[0].endswith(".dist-info")}
@@ -258,7 +265,7 @@ class _Directory:
     def _unpack(self, layout: struct.Struct, offset: int, magic: bytes, what: str) -> tuple[Any, ...]:
         if offset < 0 or offset + layout.size > len(self._data):
             raise self._fail(f"{what} at {offset:#x} lies outside the file")
-        fields = layout.unpack_from(self._data, offset)
+        fields: tuple[Any, ...] = layout.unpack_from(self._data, offset)
         if fields[0] != magic:
             raise self._fail(f"there is no {what} at {offset:#x}")
         return fields
@@ -318,6 +325,8 @@ class _Directory:
 
     def _zip64(self, extra: bytes, sizes: tuple[int, ...], name: str) -> tuple[int, ...]:
         """``sizes`` with those that say 0xFFFFFFFF replaced from the ZIP64 block, which holds exactly these."""
+        if not extra and _FULL32 not in sizes:
+            return sizes
         blocks = [body for kind, body in self._extra_blocks(extra, name) if kind == _ZIP64]
         full = sum(size == _FULL32 for size in sizes)
         length = sum(len(b) for b in blocks)
@@ -380,7 +389,7 @@ class _Directory:
             parts = name.removesuffix("/").split("/")
             if name.startswith("/") or "\\" in name or "\0" in name or ":" in parts[0]:
                 raise self._fail(f"member {name!r} has a name that is no relative path")
-            if any(part in ("", ".", "..") for part in parts):
+            if not _NO_NAMES.isdisjoint(parts):
                 raise self._fail(f"member {name!r} would leave the directory that it is unpacked into")
 
     def _check_places(self, members: tuple[Member, ...], start: int) -> None:

@@ -154,8 +154,6 @@ class WheelWriter:
         for member in self._members:
             self._file.write(_central_entry(member))
         self._file.write(_end(len(self._members), start, self._file.tell() - start))
-        self._file.flush()
-        os.fsync(self._file.fileno())
 
 
 def _dos_time() -> int:

@@ -230,7 +230,7 @@ def _inflate(wheel: Path, dest: Path) -> None:
 
 def _repair(job: str, wheel: Path, dest: Path, *lib_dirs: str) -> None:
     from rocm_wheels.console import Console
-    from rocm_wheels.elf.edit import Edit
+    from rocm_wheels.elf.patch import Edit
     from rocm_wheels.repair import RepairOptions, apply_plan, plan_repair
     from rocm_wheels.repair.providers import SDK_LAYOUTS
     from rocm_wheels.repair.rpath import origin

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -270,3 +271,18 @@ def test_a_full_disk_leaves_the_destination_as_it_was(machine: Machine, tmp_path
     )
     assert "NoSpace" in done.stderr
     assert {p.name: p.read_bytes() for p in dest.iterdir()} == before
+
+
+def test_a_tag_that_promises_nothing_needs_no_reading(machine: Machine, tmp_path: Path) -> None:
+    wheel = machine.wheel()
+    with zipfile.ZipFile(wheel) as archive:
+        place = archive.getinfo("demo/lib/libdemo_hip.so").header_offset + 1000
+    data = bytearray(wheel.read_bytes())
+    data[place] ^= 0xFF
+    wheel.write_bytes(data)
+    plan = plan_repair(wheel, RepairOptions(mode="retag", plat="linux_x86_64"))
+    result = apply_plan(replace(plan, retags=True), tmp_path / "out", CONSOLE)
+    assert result.name.endswith("-linux_x86_64.whl")
+    empty = make_wheel(tmp_path / "pure", files={"demo/__init__.py": b"x = 1" * 100})
+    with pytest.raises(NothingToRepair):
+        plan_repair(empty, RepairOptions(mode="retag", plat="linux_x86_64"))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rocm_wheels.errors import BrokenArchive, BrokenWheel, NoSpace, RocmWheelsError
 from rocm_wheels.wheel import WheelArchive, WheelWriter
-from rocm_wheels.wheel.codec import pack_file
+from rocm_wheels.wheel.codec import Packed, pack_file
+from rocm_wheels.wheel.record import digest
 from tests.wheel_fixtures import make_wheel
 
 CONTENT = bytes(range(256)) * 64
@@ -190,6 +191,17 @@ def test_a_file_is_deflated_to_what_zlib_inflates(tmp_path: Path) -> None:
     assert inflater.decompress((tmp_path / "deflated").read_bytes()) == source.read_bytes()
     assert inflater.eof
     assert packed.crc == zlib.crc32(source.read_bytes())
+
+
+def test_the_first_bytes_are_found_behind_any_number_of_empty_blocks(tmp_path: Path) -> None:
+    stream = zlib.compressobj(wbits=-15)
+    packed = b"\0\0\0\xff\xff" * 1000 + stream.compress(CONTENT) + stream.flush()
+    member = Packed(8, zlib.crc32(CONTENT), len(CONTENT), len(packed), digest(CONTENT), (packed,))
+    with WheelWriter(tmp_path / "demo-1.0-py3-none-any.whl") as writer:
+        writer.add_packed("demo/data", member)
+        writer.add("demo-1.0.dist-info/WHEEL", b"Wheel-Version: 1.0\n")
+    with WheelArchive.open(writer.path) as archive:
+        assert archive.peek(archive.member("demo/data"), 8) == CONTENT[:8]
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
