@@ -16,7 +16,7 @@ PURPOSES = {
     "engine": ("a container engine", _ENGINE),
     "tests": (
         "what the tests compile and serve with",
-        ("gcc", "libc6-dev", "git", "unzip", "nginx-light", "redis-server"),
+        ("gcc", "libc6-dev", "git", "unzip", "nginx-light", "redis-server", "rsync"),
     ),
     "base": ("a base image made from an apt mirror", ("mmdebstrap", "debian-archive-keyring")),
 }
