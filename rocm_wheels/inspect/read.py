@@ -66,7 +66,7 @@ def _visit(inflated: Inflated) -> Library | tuple[str, str]:
     try:
         return _library(ElfFile.parse(inflated.data, member.name), inflated.sink, member)
     except (BrokenElf, NotElf) as error:
-        return member.name, error.message
+        return member.name, _printable(error.message)
 
 
 def _library(elf: ElfFile, content: _Measured, member: Member) -> Library:
@@ -80,23 +80,28 @@ def _library(elf: ElfFile, content: _Measured, member: Member) -> Library:
     return Library(
         name=member.name,
         total=Bytes(member.size, member.compressed_size),
-        needed=elf.needed,
-        soname=elf.soname,
-        rpath=elf.rpath,
-        runpath=elf.runpath,
-        verneed=elf.verneed,
+        needed=tuple(map(_printable, elf.needed)),
+        soname=elf.soname and _printable(elf.soname),
+        rpath=elf.rpath and _printable(elf.rpath),
+        runpath=elf.runpath and _printable(elf.runpath),
+        verneed={_printable(name): tuple(map(_printable, found)) for name, found in elf.verneed.items()},
         compilers=_compilers(elf),
         bundles=bundles,
         embedded=embedded,
         code=_code((*bundles, *embedded), elf, content),
         split=is_split(elf),
-        broken=broken,
+        broken=_printable(broken),
     )
+
+
+def _printable(text: str) -> str:
+    """``text`` with what is no character, or would steer a terminal, written out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _compilers(elf: ElfFile) -> tuple[str, ...]:
     text = bytes(elf.section_bytes(".comment")[:_MOST_COMMENT]).decode("utf-8", "replace")
-    return tuple(sorted({line for line in text.split("\0") if _COMPILER.match(line)}))
+    return tuple(sorted({_printable(line) for line in text.split("\0") if _COMPILER.match(line)}))
 
 
 def _code(bundles: tuple[Bundle, ...], elf: ElfFile, content: _Measured) -> tuple[Code, ...]:
