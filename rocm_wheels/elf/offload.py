@@ -38,8 +38,8 @@ _MOST_NAME = 256
 _TABLE = 64 << 10
 _WINDOW = 512 << 10
 _ELF_HEADER = 64
-# A bundle that other code carries as data: its magic, then a count and a first entry that can be true.
-_EMBEDDED = re.compile(rb"__CLANG_OFFLOAD_BUNDLE__[\x01-\xff].\0{6}.{16}.\0{7}(?=host-|hip|openmp-)", re.DOTALL)
+# What follows the magic of a bundle that other code carries as data: a count and a first entry that can be true.
+_TABLE_START = re.compile(rb"[\x01-\xff].\0{6}.{16}.\0{7}(?=host-|hip|openmp-)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def embedded_bundles(elf: ElfFile) -> tuple[Bundle, ...]:
     window = _Window.of(elf, EMBEDDED)
     found: list[Bundle] = []
     end = 0
-    for offset in window.find(_EMBEDDED):
-        if offset < end:
+    for offset in window.find(_MAGIC):
+        if offset < end or not _TABLE_START.match(window.read(offset + len(_MAGIC), 64)):
             continue
         try:
             bundle = _read_bundle(window, offset)
@@ -181,13 +181,15 @@ class _Window:
             return b""
         return bytes(self.elf.bytes_at(self.section.offset + offset, size))
 
-    def find(self, pattern: re.Pattern[bytes]) -> Iterator[int]:
-        """Offsets of matches of up to a page, in order."""
+    def find(self, text: bytes) -> Iterator[int]:
+        """Offsets of ``text``, in order."""
         step = 4 << 20
         for start in range(0, self.size, step):
-            for match in pattern.finditer(self.read(start, step + _PAGE)):
-                if match.start() < step:
-                    yield start + match.start()
+            piece = self.read(start, step + len(text) - 1)
+            at = piece.find(text)
+            while at >= 0:
+                yield start + at
+                at = piece.find(text, at + 1)
 
 
 def _next_page(offset: int) -> int:

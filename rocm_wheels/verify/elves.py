@@ -24,8 +24,10 @@ _WINDOW = 4 << 20
 _LONGEST = 4096
 _CONSTANTS = ".rodata"
 _NO_NUMPY = b"PyTorch was compiled without NumPy support"  # torch/csrc/utils/tensor_numpy.cpp, only without USE_NUMPY
-# A whole string that is a library's name, or a path inside an installation of ROCm.
-_LITERAL = re.compile(rb"(?<=\0)(?:lib[\w+-]+\.so(?:\.\d+)*|/opt/(?:rocm|amdgpu)[\w./+-]*)(?=\0)")
+# A whole string that is a library's name, or a path inside an installation of ROCm; each with its fixed beginning,
+# which is searched for first: constants are gigabytes.
+_LIBRARY = (b"\0lib", re.compile(rb"\0(lib[\w+-]+\.so(?:\.\d+)*)\0"))
+_PATH = (b"\0/opt/", re.compile(rb"\0(/opt/(?:rocm|amdgpu)[\w./+-]*)\0"))
 
 
 class Spool:
@@ -163,15 +165,22 @@ def _device_code(elf: ElfFile) -> tuple[tuple[Bundle, ...], str]:
 
 def _literals(elf: ElfFile) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """Names of libraries other than the file's own and paths of ROCm among the constants; whether NumPy was absent."""
-    found: set[bytes] = set()
+    names: set[str] = set()
+    paths: set[str] = set()
     without_numpy = False
     for text in _constants(elf):
-        if b"lib" in text or b"/opt/" in text:
-            found.update(_LITERAL.findall(text))
+        names.update(_words(text, *_LIBRARY))
+        paths.update(_words(text, *_PATH))
         without_numpy |= _NO_NUMPY in text
-    words = sorted(word.decode("ascii") for word in found)
-    names = tuple(word for word in words if not word.startswith("/") and word != elf.soname)
-    return names, tuple(word for word in words if word.startswith("/")), without_numpy
+    return tuple(sorted(names - {elf.soname or ""})), tuple(sorted(paths)), without_numpy
+
+
+def _words(text: bytes, start: bytes, word: re.Pattern[bytes]) -> Iterator[str]:
+    at = text.find(start)
+    while at >= 0:
+        if match := word.match(text, at):
+            yield match[1].decode("ascii")
+        at = text.find(start, at + 1)
 
 
 def _constants(elf: ElfFile) -> Iterator[bytes]:

@@ -43,7 +43,8 @@ def says_rocm(subject: Subject) -> bool:
 def contents(subject: Subject) -> Iterator[Finding]:
     """HIP code in a ROCm wheel, no CUDA, no second ROCm, and something at all."""
     archive = subject.archive
-    payload = sum(r.size or 0 for n, r in subject.content.items() if not n.startswith(f"{archive.dist_info}/"))
+    info = f"{archive.dist_info}/"
+    payload = sum(r.size or 0 for n, r in subject.content.items() if not n.startswith(info))
     if payload < _SMALL and not subject.requirements and _MARKED.search(archive.distribution):
         yield finding("empty-wheel", subject.name, f"{payload} bytes besides the metadata, and no requirement")
         return
