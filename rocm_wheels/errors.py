@@ -142,10 +142,22 @@ class UnknownImage(RocmWheelsError):
     exit_code = 24
 
 
+class IndexSilent(RocmWheelsError):
+    """pip could not read the metadata of a wheel on the package index."""
+
+    exit_code = 25
+
+
 class UnknownFact(RocmWheelsError):
     """The release data says that nobody could read this, and the step depends on it."""
 
-    exit_code = 25
+    exit_code = 26
+
+
+class DataDrifted(RocmWheelsError):
+    """The release data says something else than the wheels on the package index."""
+
+    exit_code = 27
 
 
 # --- 30: source -----------------------------------------------------------------------------------------------------
