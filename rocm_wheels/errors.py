@@ -109,6 +109,18 @@ class DoctorFailed(RocmWheelsError):
     exit_code = 17
 
 
+class ProfilerMissing(RocmWheelsError):
+    """Neither rocprofv3 nor rocprof is installed."""
+
+    exit_code = 18
+
+
+class ProfilerFailed(RocmWheelsError):
+    """The profiler ended with an error, or left nothing that can be read."""
+
+    exit_code = 19
+
+
 # --- 20: release ----------------------------------------------------------------------------------------------------
 
 
