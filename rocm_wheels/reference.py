@@ -108,8 +108,8 @@ def _troubleshooting() -> Iterator[str]:
     faults = load_catalogue()
     yield "# Troubleshooting\n"
     yield _GENERATED.format(source="rocm_wheels/diagnose/data")
-    yield "`invoke diagnose LOG` finds the first real error of a log, whoever wrote it, and the entry below that explains"
-    yield "it; `make 2>&1 | invoke diagnose -` reads a pipe. `invoke doctor` finds many of these before anything runs.\n"
+    yield "`invoke diagnose LOG` finds the first real error of a log, whoever wrote it, and the entry below that"
+    yield "explains it; `make 2>&1 | invoke diagnose -` reads a pipe. `invoke doctor` finds many before a run.\n"
     for stage, title in _STAGES.items():
         yield f"## {title}\n"
         for fault in faults:
