@@ -12,16 +12,17 @@ from rocm_wheels.elf.offload import Bundle, embedded_bundles, is_split, read_bun
 from rocm_wheels.elf.reader import EM_AMDGPU
 from rocm_wheels.errors import BrokenBundle, BrokenElf, NotElf
 from rocm_wheels.inspect.model import Bytes, Code, Library
+from rocm_wheels.verify.elves import Spool
 from rocm_wheels.wheel import Member, WheelArchive
-from rocm_wheels.wheel.inflate import Inflated, Whole, inflate_each
+from rocm_wheels.wheel.inflate import Inflated, inflate_each
 
 _ELF = b"\x7fELF"
 _MOST_COMMENT = 1 << 20
 _COMPILER = re.compile(r"(?:AMD )?(?:clang|LLD|GCC|rustc).*")
 
 
-class _Measured(Whole):
-    """A whole member that remembers how much of it every packed byte brought."""
+class _Measured(Spool):
+    """A member that remembers how much of it every packed byte brought."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -64,7 +65,7 @@ def _visit(inflated: Inflated) -> Library | tuple[str, str]:
     assert isinstance(inflated.sink, _Measured)
     member = inflated.member
     try:
-        return _library(ElfFile.parse(inflated.data, member.name), inflated.sink, member)
+        return _library(inflated.sink.elf(member.name), inflated.sink, member)
     except (BrokenElf, NotElf) as error:
         return member.name, _printable(error.message)
 
