@@ -60,6 +60,8 @@ def releases(
             print_table(("fact", "value", "source"), show.details(chosen[0]), title=chosen[0].name)
         else:
             print_table(show.SUMMARY, show.summary(matrix, chosen))
+            if not (rocm or python):
+                print_table(show.OTHERS, show.others(matrix), title="\nOnly repaired and judged")
 
 
 def _check(chosen: Sequence[Release], *, as_json: bool) -> None:

@@ -72,7 +72,7 @@ def _release(release: Release, facts: Facts) -> Iterator[Drift]:
         yield drift(
             "requires_python", facts.requires_python.value, facts.requires_python.value or "" if same else window
         )
-        yield drift("triton", facts.triton.value, _pin(linux, "triton"))
+        yield drift("triton", facts.triton.value, str(_asked(linux, "triton")).removeprefix("=="))
         yield drift("commit", facts.commit.value, commit(wheel(requirement, MAC, python)))
     except IndexSilent as error:
         yield Drift(release=release.name, column="wheel", ours=requirement, found=error.message, state="not there")
@@ -83,23 +83,23 @@ def _release(release: Release, facts: Facts) -> Iterator[Drift]:
 
 
 def _companion(release: Release, column: str, requirement: str, python: str) -> Drift:
-    """Whether a companion asks for exactly this release; one that names no version contradicts nothing."""
+    """Whether a companion takes this very release; one that names no version contradicts nothing."""
     try:
-        pin = _pin(wheel(requirement, LINUX, python), release.distribution)
+        asked = _asked(wheel(requirement, LINUX, python), release.distribution)
     except IndexSilent as error:
         return Drift(release=release.name, column=column, ours=requirement, found=error.message, state="not there")
-    found = f"{requirement} asks for {release.distribution} {pin or 'in any version'}"
-    state: State = "same" if pin in ("", release.version) else "differs"
+    found = f"{requirement} asks for {release.distribution}{asked or ' in any version'}"
+    state: State = "same" if asked.contains(release.version) else "differs"
     return Drift(release=release.name, column=column, ours=requirement, found=found, state=state)
 
 
-def _pin(report: dict[str, Any], name: str) -> str:
-    """The version of ``name`` that a wheel asks for on Linux: bare for ``==``, "" for none."""
+def _asked(report: dict[str, Any], name: str) -> SpecifierSet:
+    """The versions of ``name`` that a wheel asks for on Linux; any for none."""
     for text in report["metadata"].get("requires_dist", []):
         requirement = Requirement(text)
         if requirement.name == name and "extra ==" not in str(requirement.marker):
-            return str(requirement.specifier).removeprefix("==")
-    return ""
+            return requirement.specifier
+    return SpecifierSet()
 
 
 def commit(report: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from rocm_wheels.errors import MatrixError, nearest
 from rocm_wheels.gpu import check_arch
 from rocm_wheels.release.facts import Facts, read_facts
 from rocm_wheels.release.matrix import Matrix
-from rocm_wheels.release.model import Build, Image, Recipe, Release, Source
+from rocm_wheels.release.model import Build, Image, OtherWheel, Recipe, Release, Source
 from rocm_wheels.release.schema import build, read_toml
 
 DATA = Path(__file__).parent / "data"
@@ -35,7 +35,16 @@ def load_matrix(data: Path = DATA) -> Matrix:
     releases = tuple(r for path in sorted((data / "builds").glob("*.toml")) for r in _framework(path, data))
     for release in releases:
         _check_release(release, images)
-    return Matrix(images=images, releases=releases)
+    return Matrix(images=images, releases=releases, wheels=_other_wheels(data / "wheels.toml"))
+
+
+def _other_wheels(path: Path) -> tuple[OtherWheel, ...]:
+    rows = read_toml(path).get("wheel", [])
+    found: list[OtherWheel] = [build(OtherWheel, row, f"{path.name} {row.get('distribution', '')}") for row in rows]
+    for wheel in found:
+        if bool(wheel.rocm) == bool(wheel.unknown) or bool(wheel.rocm) != bool(wheel.source):
+            raise MatrixError(f"{path.name} {wheel.distribution}: a row has `rocm` and `source`, or `unknown`")
+    return tuple(found)
 
 
 def _framework(path: Path, data: Path) -> list[Release]:

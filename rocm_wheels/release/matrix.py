@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
 from rocm_wheels.errors import UnknownImage, UnknownRelease, nearest
-from rocm_wheels.release.model import Image, Release
+from rocm_wheels.release.model import Image, OtherWheel, Release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +18,7 @@ class Matrix:
 
     images: Mapping[str, Image]
     releases: tuple[Release, ...]
+    wheels: tuple[OtherWheel, ...] = ()
 
     def release(self, name: str) -> Release:
         """The row called ``name``: ``pytorch-2.6.0``, ``2.6.0`` or a framework that has a single row.
@@ -33,3 +37,9 @@ class Matrix:
         if name not in self.images:
             raise UnknownImage(f"no builder image is called {name!r}", remedy=nearest(name, self.images))
         return self.images[name]
+
+    def needs_rocm(self, distribution: str, version: str) -> OtherWheel | None:
+        """Which ROCm a wheel of another framework needs, or None for a wheel without a row."""
+        name = canonicalize_name(distribution)
+        rows = (w for w in self.wheels if w.distribution == name and SpecifierSet(w.versions).contains(version))
+        return next(rows, None)

@@ -121,6 +121,22 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherWheel:
+    """A wheel of another framework that is only repaired and judged here; ``rocm`` is the window that it needs.
+
+    ``versions`` says which of the ``distribution`` are meant. An empty ``rocm`` is unknown, for the reason in
+    ``unknown``.
+    """
+
+    framework: str
+    distribution: str
+    versions: str
+    rocm: str = ""
+    source: str = ""
+    unknown: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Build:
     """How a release is built in some images: from which source and by which recipe; ``origin`` says what was tried."""
 

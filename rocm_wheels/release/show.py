@@ -14,6 +14,7 @@ from rocm_wheels.release.matrix import Matrix
 from rocm_wheels.release.model import Release
 
 SUMMARY = ("release", "ROCm", "ROCm (AMD's fork)", "Python", "backend", "glibc", "images")
+OTHERS = ("framework", "wheel", "versions", "needs ROCm", "source")
 OFFERS = ("release", "ROCm", "from", "answer", "code", "set", "why")
 
 
@@ -62,6 +63,14 @@ def summary(matrix: Matrix, releases: Iterable[Release]) -> list[tuple[str, ...]
         rocm, amd, backend, glibc = [shown(cell) for cell in cells] or [""] * 4
         rows.append((r.name, rocm, amd, " ".join(r.pythons), backend, glibc, images or "none"))
     return rows
+
+
+def others(matrix: Matrix) -> list[tuple[str, ...]]:
+    """A row per wheel of another framework under :data:`OTHERS`."""
+    return [
+        (w.framework, w.distribution, w.versions or "all", w.rocm or "unknown", w.source or w.unknown)
+        for w in matrix.wheels
+    ]
 
 
 def shown(cell: Cell[Any]) -> str:

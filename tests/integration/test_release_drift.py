@@ -85,7 +85,7 @@ def test_a_fact_that_nobody_knew_is_new(index: Path) -> None:
 
 def test_companions_must_ask_for_this_very_release_or_for_any(index: Path) -> None:
     publish(index)
-    make_wheel(index, "torchvision-0.24.1", "manylinux_2_28_x86_64", ["torch==2.9.1"])
+    make_wheel(index, "torchvision-0.24.1", "manylinux_2_28_x86_64", ["torch>=2.9.1"])
     make_wheel(index, "torchvision-0.24.0", "manylinux_2_28_x86_64", ["torch==2.9.0"])
     make_wheel(index, "torchaudio-2.9.1", "manylinux_2_28_x86_64", [])
     assert states(row(vision="0.24.1"))["vision"] == "same"

@@ -142,6 +142,7 @@ def test_every_row_says_where_it_comes_from() -> None:
         ("pytorch.toml", r"^\[glibc\]", "[libc]", "unknown column 'libc'"),
         ("pytorch.toml", r"^\[glibc\]\n(.*\n)+?\n", "", "the column glibc is missing"),
         ("pytorch.toml", r'^commit|"49444c3e546bf240bed24a101e747422d1f8a0ee"', '"v1.13.1"', "not a full commit id"),
+        ("wheels.toml", r"^source = .*", "", "has `rocm` and `source`, or `unknown`"),
         ("pytorch.toml", r"^text = .*", 'txt = ""', "a trap has"),
     ],
 )
@@ -204,6 +205,18 @@ def test_a_release_without_a_row_is_upstreams_commit_and_its_eras_recipe() -> No
     assert matrix.release("2.9.1").source.commit == "5811a8d7da873dd699ff6687092c225caffcf1bb"
     assert matrix.release("2.9.1").recipe.configure[1] == "setup.py"
     assert "setup.py" not in matrix.release("2.14.1").recipe.configure
+
+
+def test_wheels_of_others_say_which_rocm_they_need() -> None:
+    matrix = load_matrix()
+    read = matrix.needs_rocm("tensorflow_rocm", "2.14.0.600")
+    assert read
+    assert SpecifierSet(read.rocm).contains("6.0.2")
+    guessed = matrix.needs_rocm("tensorflow-rocm", "2.13.0.570")
+    assert guessed
+    assert (guessed.rocm, bool(guessed.unknown)) == ("", True)
+    assert matrix.needs_rocm("numpy", "2.0") is None
+    assert {w.framework for w in matrix.wheels} == {"TensorFlow", "JAX", "CuPy"}
 
 
 def test_two_rows_for_one_release_are_refused(data: Path) -> None:
