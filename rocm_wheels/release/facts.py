@@ -12,6 +12,7 @@ and fails with the reason, so a guess never reaches a build.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -193,9 +194,14 @@ def _cell(column: str, row: Mapping[str, Any], sources: Mapping[str, str], where
     return Cell(value=value, source=_cited(row["source"], sources, where), note=row.get("note", ""))
 
 
+@functools.cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Facts)
+
+
 def _right_type(column: str, value: object) -> bool:
     """Whether ``value`` is what the annotation ``Cell[…]`` of the column promises."""
-    wanted = get_args(get_type_hints(Facts)[column])[0]
+    wanted = get_args(_hints()[column])[0]
     if get_origin(wanted) is tuple:
         return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
     if choices := get_args(wanted):

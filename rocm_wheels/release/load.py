@@ -9,6 +9,7 @@ a table ``on.<image>`` for what differs in one of its images. A framework withou
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ DATA = Path(__file__).parent / "data"
 _RECIPE = {field.name for field in dataclasses.fields(Recipe)}
 
 
+@functools.cache
 def load_matrix(data: Path = DATA) -> Matrix:
     """Read and check every data file; raises :class:`MatrixError` naming the file and row."""
     images = {
