@@ -62,7 +62,7 @@ def test_a_possible_combination_passes() -> None:
             "3.13",
             (),
             r"no recipe for pytorch-2\.9\.1 .*ROCm 6\.3, 6\.4",
-            "build-3.13 -- --release pytorch-2.6.0",
+            "build-3.13 -- --release pytorch-2",
         ),
         ("2.6.0", "3.13", ("gfx1201",), "does not know gfx1201", "build-3.13 -- --release pytorch-2.6.0"),
         ("minitorch", "3.12", (), "carries no Python 3.12", "build-3.1[13] -- --release minitorch"),
@@ -196,7 +196,7 @@ def test_a_release_takes_source_and_recipe_from_its_row_for_an_image() -> None:
     assert there.source.kind == "debian"
     assert dict(there.recipe.env)["USE_DISTRIBUTED"] == "0"
     assert "gfx942" not in there.archs
-    with pytest.raises(Impossible, match="no image of this project"):
+    with pytest.raises(Impossible, match="no recipe for image debian-trixie"):
         matrix.release("2.9.1").on(matrix.images["debian-trixie"])
 
 

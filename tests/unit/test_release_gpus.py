@@ -114,7 +114,9 @@ def test_a_filter_that_nothing_passes_says_what_there_is() -> None:
 
 def test_builds_in_images_without_the_python_are_left_out() -> None:
     (found,) = show.for_gpu(MATRIX, "gfx1030", [MATRIX.release("2.6.0")], python="3.12").values()
-    assert {offer.place for offer in found} == {OFFICIAL}
+    places = {offer.place for offer in found}
+    assert "debian-trixie" not in places
+    assert all("3.12" in MATRIX.images[place].pythons for place in places - {OFFICIAL})
 
 
 def test_the_details_show_every_cell_trap_and_build() -> None:
@@ -129,4 +131,5 @@ def test_the_details_show_every_cell_trap_and_build() -> None:
 def test_the_summary_names_what_is_unknown() -> None:
     rows = {row[0]: row for row in show.summary(MATRIX, MATRIX.releases)}
     assert rows["pytorch-2.9.1"][1:3] == ("6.3, 6.4", "unknown")
-    assert rows["pytorch-2.9.1"][-1] == "none"
+    bare = [r for r in MATRIX.releases if not r.images]
+    assert all(rows[r.name][-1] == "none" for r in bare)
