@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rocm_wheels.gpu.cards import Card, Serving, card, serve
@@ -51,9 +51,17 @@ def _variants(libraries: Sequence[Library]) -> tuple[list[tuple[str, tuple[Libra
 
 def _one(inspection: Inspection, gfx: str, libraries: Sequence[Library]) -> Answer:
     """The answer where all of ``libraries`` are loaded."""
-    coded = [lib for lib in libraries if lib.bundles or lib.broken or lib.split]
-    if not coded and not inspection.data:
-        return _without_code(inspection, gfx)
+    split = [lib.name for lib in libraries if lib.split]
+    coded = [lib for lib in libraries if lib.name not in split and (lib.bundles or lib.broken)]
+    best = _best(inspection, coded, gfx) if coded or inspection.data else _without_code(inspection, gfx)
+    if not split or (coded and best.verdict == "none"):
+        return best
+    why = f"the device code of {', '.join(split)} lies in .kpack archives: the package with those for {gfx} decides"
+    return Answer(gfx, "outside", best.variable, why, notes=best.notes)
+
+
+def _best(inspection: Inspection, coded: Sequence[Library], gfx: str) -> Answer:
+    """The answer without an override, or with the one that the card may take."""
     own = card(gfx)
     tries = [_try(inspection, coded, gfx, own)]
     if own.override and tries[0].verdict != "native":
@@ -63,7 +71,10 @@ def _one(inspection: Inspection, gfx: str, libraries: Sequence[Library]) -> Answ
             why = f"{remedy.why} ({remedy.source})"
             tries.append(replace(pretended, gfx=gfx, verdict="override", variable=remedy.variable, why=why))
     best = min(tries, key=lambda a: _ORDER.index(a.verdict))
-    return best if best.verdict == "none" else replace(best, notes=tuple(_notes(inspection, coded, gfx)))
+    if best.verdict == "none":
+        return best
+    seen = own.override.arch if own.override and best.verdict == "override" else gfx
+    return replace(best, notes=tuple(_notes(inspection, coded, seen)))
 
 
 def _without_code(inspection: Inspection, gfx: str) -> Answer:
@@ -89,10 +100,14 @@ def _try(inspection: Inspection, coded: Sequence[Library], gfx: str, own: Card) 
         servings += found
         if problem:
             lacking.append((lib.name, problem))
-    lacking += _without_data(inspection.data, own)
+    lacking += _without_data(inspection.data, own, alone=not coded)
     variables = {s.variable for s in servings}
     if len(variables) > 1:
-        lacking.append(("", f"its libraries need different settings: {', '.join(sorted(filter(None, variables)))}"))
+        wanted = max(variables)  # HSA_XNACK=1; code that says nothing of XNACK runs with it too
+        again = _try(inspection, coded, f"{gfx}:xnack+", own)
+        if again.verdict != "none":
+            return replace(again, gfx=gfx, variable=wanted)
+        lacking.append(("", f"one library needs {wanted}, another does not run with it"))
     if lacking:
         files = len({name for name, _ in lacking})
         why = f"{files} of {len(coded)} files with GPU code have none for it" if coded else lacking[0][1]
@@ -106,8 +121,6 @@ def _serving(lib: Library, gfx: str) -> tuple[list[Serving], str]:
     """How each of the library's bundles serves ``gfx``, and why one does not."""
     if lib.broken:
         return [], lib.broken
-    if lib.split:
-        return [], "its device code lies in .kpack archives that are not in this library"
     sets = {bundle.archs: sum(b.archs == bundle.archs for b in lib.bundles) for bundle in lib.bundles}
     found = {archs: serve(gfx, sorted(archs)) for archs in sorted(sets, key=sorted)}
     bad = {archs: s for archs, s in found.items() if s.kind not in ("native", "generic")}
@@ -119,8 +132,15 @@ def _serving(lib: Library, gfx: str) -> tuple[list[Serving], str]:
     return [], part + why
 
 
-def _without_data(data: Iterable[Data], own: Card) -> Iterator[tuple[str, str]]:
-    """rocBLAS ends the process when it has files for other targets only; the others do without."""
+def _without_data(data: Sequence[Data], own: Card, *, alone: bool) -> Iterator[tuple[str, str]]:
+    """rocBLAS ends the process when it has files for other targets only; the others do without.
+
+    ``alone``: the wheel has nothing but data files, so that those of any component decide.
+    """
+    named = {d.arch for d in data if d.arch}
+    if alone and not {own.gfx, own.generic} & named:
+        yield "data files", f"they are for {', '.join(sorted(named)) or 'every GPU'}, none is for {own.gfx}"
+        return
     of_blas = {d.arch for d in data if d.component == _ABORTS and d.arch}
     if of_blas and not {own.gfx, own.generic} & of_blas:
         yield _ABORTS, f"rocBLAS has data for {', '.join(sorted(of_blas))} and none for {own.gfx}: it ends the process"

@@ -19,6 +19,7 @@ _COMPONENTS = (
     ("aotriton", re.compile(r"(^|/)aotriton\.images/")),
     ("RCCL", re.compile(r"(^|/)(rccl/|msccl-algorithms/)")),
     ("rocFFT", re.compile(r"(^|/)rocfft/")),
+    ("code objects", re.compile(r"\.(hsaco|co)$")),
 )
 # What the component's directory also holds in an installed ROCm, and is no data.
 _NO_DATA = re.compile(r"(^|/)include/|\.(h|hpp|cmake|py|so[\d.]*|txt|md)$")

@@ -82,6 +82,38 @@ def test_libraries_that_need_different_settings_do_not_run_together(tmp_path: Pa
     assert "HSA_XNACK=1" in said.why
 
 
+def test_code_that_says_nothing_of_xnack_runs_with_either_setting(tmp_path: Path) -> None:
+    libraries = {n: device_library(tmp_path, n, [a]) for n, a in (("a.so", "gfx90a"), ("b.so", "gfx90a:xnack+"))}
+    said = answer(inspect_wheel(demo_wheel(tmp_path, libraries)), "gfx90a")
+    assert (said.gfx, said.verdict, said.variable) == ("gfx90a", "native", "HSA_XNACK=1")
+
+
+def test_a_wheel_of_data_files_alone_serves_their_targets(tmp_path: Path) -> None:
+    data = {"demo/lib/hipblaslt/library/TensileLibrary_gfx1100.co": b"data", "demo/kernels/add_gfx1101.hsaco": b"code"}
+    found = inspect_wheel(demo_wheel(tmp_path, {}, data=data))
+    assert [(gfx, answer(found, gfx).verdict) for gfx in ("gfx1100", "gfx1030")] == [
+        ("gfx1100", "native"),
+        ("gfx1030", "none"),
+    ]
+    assert {d.component for d in found.data} == {"hipBLASLt", "code objects"}
+
+
+def test_device_code_that_was_split_off_is_decided_outside(tmp_path: Path) -> None:
+    marker = '__asm__(".section .rocm_kpack_ref,\\"a\\",@progbits\\n.byte 1\\n.previous");int f(void){return 1;}'
+    library = make_library(tmp_path, "libsplit.so", code=marker).read_bytes()
+    full = device_library(tmp_path, "libfull.so", ["gfx1030"])
+    found = inspect_wheel(demo_wheel(tmp_path, {"libsplit.so": library, "libfull.so": full}))
+    said = answer(found, "gfx1030")
+    assert (said.verdict, ".kpack" in said.why) == ("outside", True)
+    assert answer(found, "gfx1100").verdict == "none"
+
+
+def test_notes_of_an_override_are_about_the_target_that_it_pretends_to(tmp_path: Path) -> None:
+    library = device_library(tmp_path, "libk.so", ["gfx1030"])
+    data = {"demo/lib/hipblaslt/library/TensileLibrary_gfx1030.co": b"data"}
+    assert answer(inspect_wheel(demo_wheel(tmp_path, {"libk.so": library}, data=data)), "gfx1032").notes == ()
+
+
 def test_code_without_rocblas_data_does_not_run(tmp_path: Path) -> None:
     library = device_library(tmp_path, "libk.so", ["gfx1030", "gfx1100"])
     data = {BLAS_DATA.format("gfx1030"): b"data", "demo/lib/hipblaslt/library/TensileLibrary_gfx1100.co": b"data"}

@@ -36,7 +36,7 @@ def everything(wheel: Path) -> None:
     write_page(found, said, wheel.with_suffix(".html"))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=24)), min_size=1, max_size=6), st.booleans())
 def test_a_damaged_library_is_told(tmp_path: Path, damage: list[tuple[float, bytes]], head: bool) -> None:
     content = bytearray(library())
@@ -46,7 +46,7 @@ def test_a_damaged_library_is_told(tmp_path: Path, damage: list[tuple[float, byt
     everything(demo_wheel(tmp_path, {"libk.so": bytes(content)}))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.floats(0, 1), st.binary(min_size=1, max_size=16))
 def test_a_damaged_archive_is_refused(tmp_path: Path, place: float, noise: bytes) -> None:
     wheel = demo_wheel(tmp_path, {"libk.so": library()})
