@@ -121,6 +121,23 @@ def test_a_wrong_command_is_found() -> None:
         parse_nox(["-s", "build", "--", "--until-stage", "canary"])
 
 
+def outline(page: Path) -> dict[str, object]:
+    """What a translation shares with its original: code, headings by level, rows of tables, where links lead."""
+    text = page.read_text("utf-8")
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return {
+        "code": re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL),
+        "indented": re.findall(r"^    .*$", prose, re.MULTILINE),
+        "headings": [len(level) for level in re.findall(r"^(#+) ", prose, re.MULTILINE)],
+        "rows": re.findall(r"^\|", prose, re.MULTILINE),
+        "links": sorted(link for link in re.findall(r"\]\(([^)]+)\)", prose) if not link.startswith("README")),
+    }
+
+
+def test_the_chinese_readme_is_in_step_with_the_english_one() -> None:
+    assert outline(PROJECT_ROOT / "README.zh.md") == outline(PROJECT_ROOT / "README.md")
+
+
 def test_there_are_commands_to_check() -> None:
     assert len(ALL) > 40
 
