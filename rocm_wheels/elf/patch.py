@@ -33,6 +33,7 @@ from rocm_wheels.errors import BrokenElf, EditFailed
 from rocm_wheels.wheel.change import Change
 
 _PF_R = 4
+_PT_NOTE, _PT_GNU_PROPERTY = 4, 0x6474E553
 _SHT_PROGBITS, _SHT_STRTAB, _SHT_DYNAMIC = 1, 3, 6
 _PAGE = 4096
 _ALIGN = 16
@@ -184,13 +185,14 @@ class _Patcher:
             self._finish_headers(stack)
             self._lay_dynamic()
             return b""
-        if any(row[0] == PT_INTERP for row in self.segments):
-            raise Unpatchable("it is a program, and kernels care where the tables of a program are")
         start = -(-self.anatomy.size // _PAGE) * _PAGE
         loads = [row for row in self.segments if row[0] == PT_LOAD]
         address = -(-max(row[3] + row[6] for row in loads) // _PAGE) * _PAGE
         tail = _Tail(start, address, bytearray())
         segment = [PT_LOAD, _PF_R | (PF_W if dynamic else 0), start, address, address, 0, 0, _PAGE]
+        if table and any(row[0] == PT_INTERP for row in self.segments):
+            self._free_slot()
+            table = False
         self.segments.insert(self.segments.index(loads[-1]) + 1, segment)
         if table:
             self.header[5] = tail.reserve((len(self.segments) + len(stack)) * PHDR.size)[0]
@@ -203,6 +205,18 @@ class _Patcher:
         segment[5] = segment[6] = len(tail.data)
         self._finish_headers(stack, tail if table else None)
         return bytes(start - self.anatomy.size) + bytes(tail.data)
+
+    def _free_slot(self) -> None:
+        """Take out a header that a program runs without: old kernels read a table that was moved wrong.
+
+        Notes stay in the file for debuggers; of the two headers for them that of the properties goes first.
+        """
+        for kind in (_PT_GNU_PROPERTY, _PT_NOTE):
+            for row in self.segments:
+                if row[0] == kind:
+                    self.segments.remove(row)
+                    return
+        raise Unpatchable("a program without notes has no room for another segment")
 
     def _has_room(self, more: int) -> bool:
         """Whether ``more`` program headers fit behind the others, in the segment that holds them."""

@@ -16,9 +16,10 @@ from rocm_wheels.elf.reader import PF_X, PT_DYNAMIC, PT_LOAD, ElfFile
 from rocm_wheels.errors import BrokenElf, NotElf
 
 _T = TypeVar("_T")
-_BEGINNING = 64 << 20
+_BEGINNING = 8 << 20
+_NEAR = 16 << 20
 _SECTIONS = 256 << 10
-_SEGMENT = 16 << 20
+_SEGMENT = 8 << 20
 _PASSES = 8
 _MAP_NORESERVE = 0x4000
 
@@ -36,12 +37,12 @@ class _NotKept(Exception):
 class Tables:
     """A sink (see :mod:`rocm_wheels.wheel.inflate`) whose :attr:`data` is as long as the file and mostly empty.
 
-    Kept are the first 64 MiB, the dynamic section, small data segments (where patchelf moves tables to) and section
-    headers. :meth:`read` gives an :class:`ElfFile` of it.
+    Kept are the first 8 MiB, the dynamic section, small data segments (where patchelf moves tables to) and section
+    headers; :meth:`read` gives an :class:`ElfFile` of it and gets what is missing.
     """
 
     def __init__(self, size: int) -> None:
-        self.memory = min(size, _BEGINNING)
+        self.memory = min(size, 2 * _BEGINNING)
         self.data = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
         self._kept: list[Range] = [(0, min(size, _BEGINNING))]
         self._read: set[Range] = set()
@@ -68,8 +69,8 @@ class Tables:
     def _keep(self, start: int, stop: int) -> None:
         self._kept.append((max(0, start), min(stop, len(self.data))))
 
-    def read(self, name: str, visit: Callable[[ElfFile], _T], again: Callable[[Tables], object]) -> _T:
-        """What ``visit`` makes of the file; ``again`` has to pour it once more when a range is missing.
+    def read(self, name: str, visit: Callable[[ElfFile], _T], again: Callable[[Tables, int], object]) -> _T:
+        """What ``visit`` makes of the file; ``again`` pours it once more, up to an offset, when a range is missing.
 
         Raises :class:`BrokenElf` for a file whose tables are all over the place, and what ``visit`` raises.
         """
@@ -77,8 +78,10 @@ class Tables:
             try:
                 return visit(_KeptFile(self, name))
             except _NotKept as missing:
-                self._keep(*missing.range)
-            again(self)
+                start, stop = missing.range  # tables lie together: what is missing next is likely near
+                self._keep(start - _NEAR, stop + _NEAR)
+                stop = self._kept[-1][1]
+            again(self, stop)
         raise BrokenElf(f"{name}: its tables lie in more than {_PASSES} places")
 
     def note(self, offset: int, size: int) -> None:

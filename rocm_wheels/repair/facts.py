@@ -69,7 +69,11 @@ def wheel_facts(archive: WheelArchive, memory_mib: int) -> dict[str, ElfFacts]:
         member, sink = inflated.member, inflated.sink
         if not isinstance(sink, Tables):
             return _facts(ElfFile.parse(inflated.data, member.name))
-        return sink.read(member.name, lambda elf: _with_anatomy(elf, room), lambda again: pour(archive, member, again))
+        return sink.read(
+            member.name,
+            lambda elf: _with_anatomy(elf, room),
+            lambda again, stop: pour(archive, member, again, stop=stop),
+        )
 
     members = [m for m in archive.members if _is_elf(archive, m)]
     sinks = inflate_each(

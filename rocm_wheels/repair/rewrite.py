@@ -110,7 +110,7 @@ class Rewriter:
             return self._known[member.name]
         tables = Tables(member.size)
         pour(self._archive, member, tables)
-        return tables.read(member.name, anatomy, lambda again: pour(self._archive, member, again))
+        return tables.read(member.name, anatomy, lambda again, stop: pour(self._archive, member, again, stop=stop))
 
     def _lay(self, job: Job) -> Path:
         file = self._place()

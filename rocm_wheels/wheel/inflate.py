@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, BinaryIO, Protocol, TypeVar, runtime_checkable
 
 from rocm_wheels.wheel.archive import Member, WheelArchive
 from rocm_wheels.wheel.budget import WORKERS, Budget
@@ -60,14 +60,20 @@ class Whole:
     def __init__(self, size: int) -> None:
         self.memory = size if size <= _IN_MEMORY else _QUEUED << 20
         self._size = size
-        self._file = None if size <= _IN_MEMORY else tempfile.TemporaryFile()  # noqa: SIM115  closed by the map
-        self._map = mmap.mmap(-1, size or 1) if self._file is None else None
+        self._file: BinaryIO | None = None
+        self._content: bytes | mmap.mmap = b""
 
     def write(self, offset: int, piece: bytes) -> None:
         """Keep ``piece``."""
-        if self._map is not None:
-            self._map[offset : offset + len(piece)] = piece
-        elif self._file is not None:
+        if len(piece) == self._size:
+            self._content = piece
+        elif self._size <= _IN_MEMORY:
+            if isinstance(self._content, bytes):
+                self._content = mmap.mmap(-1, self._size)
+            self._content[offset : offset + len(piece)] = piece
+        else:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed when it is mapped
             self._file.write(piece)
 
     @property
@@ -75,11 +81,10 @@ class Whole:
         """The content."""
         if self._file is not None:
             self._file.flush()
-            self._map = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ)
+            self._content = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ)
             self._file.close()
             self._file = None
-        assert self._map is not None
-        return memoryview(self._map)[: self._size]
+        return memoryview(self._content)
 
 
 @dataclass(frozen=True)
@@ -123,8 +128,13 @@ def inflate_each(
         yield from pool.map(work, sorted(members, key=lambda m: (-m.size, m.name)))
 
 
-def pour(archive: WheelArchive, member: Member, sink: Sink | None, *, hashed: bool = False) -> str:
-    """Inflate ``member`` once into ``sink``; its hash as RECORD writes it, or "" when it is not ``hashed``."""
+def pour(
+    archive: WheelArchive, member: Member, sink: Sink | None, *, hashed: bool = False, stop: int | None = None
+) -> str:
+    """Inflate ``member`` once into ``sink``; its hash as RECORD writes it, or "" when it is not ``hashed``.
+
+    With ``stop`` only the content up to that offset, for one that was poured (and so checked) before.
+    """
     sha = hashlib.sha256()
     with _hasher(sha.update if hashed else None, member.size) as update:
         offset = 0
@@ -134,6 +144,8 @@ def pour(archive: WheelArchive, member: Member, sink: Sink | None, *, hashed: bo
             if update is not None:
                 update(piece)
             offset += len(piece)
+            if stop is not None and offset >= stop:
+                break
     return encode_digest(sha.digest()) if hashed else ""
 
 

@@ -17,9 +17,8 @@ import statistics
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rocm_wheels.console import print_table
@@ -130,7 +129,7 @@ def _auditwheel(wheel: Path, dest: Path, *options: str) -> list[str | Path]:
 
 
 def _job(job: str, wheel: Path, dest: Path, *more: str) -> list[str | Path]:
-    return [sys.executable, "-m", "tests.bench.repair", job, wheel, dest, *more]
+    return [sys.executable, "-m", "tests.bench.jobs", job, wheel, dest, *more]
 
 
 def _differences(ours: Path, theirs: Path) -> Iterator[str]:
@@ -204,58 +203,3 @@ def _targets(rows: Sequence[Row]) -> Iterator[tuple[str, bool]]:
         yield f"analysed: within 1.3 times of inflating (worst {max(shares):.2f})", max(shares) <= 1.3
     most = max(row.ours.memory for row in rows)
     yield f"memory: at most 512 MiB (most {most})", most <= 512
-
-
-# What runs in the processes that are measured.
-
-
-def _inflate(wheel: Path, dest: Path) -> None:
-    """The least that analysing can cost: every ELF member inflated once, in threads, and thrown away."""
-    from isal import isal_zlib
-
-    from rocm_wheels.wheel import Member, WheelArchive
-
-    def inflate(member: Member) -> None:
-        stream, place = isal_zlib.decompressobj(-15), member.offset
-        while not stream.eof:
-            pending = stream.unconsumed_tail or archive.read_at(place, 128 << 10)
-            place += 0 if stream.unconsumed_tail else len(pending)
-            stream.decompress(pending, 1 << 20)
-
-    with WheelArchive.open(wheel) as archive:
-        members = [m for m in archive.members if m.size and archive.peek(m, 4) == b"\x7fELF"]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(inflate, sorted(members, key=lambda m: -m.size)))
-
-
-def _repair(job: str, wheel: Path, dest: Path, *lib_dirs: str) -> None:
-    from rocm_wheels.console import Console
-    from rocm_wheels.elf.patch import Edit
-    from rocm_wheels.repair import RepairOptions, apply_plan, plan_repair
-    from rocm_wheels.repair.providers import SDK_LAYOUTS
-    from rocm_wheels.repair.rpath import origin
-
-    options = {
-        "analysed": RepairOptions(mode="retag"),
-        "rpath": RepairOptions(mode="retag"),
-        "retag": RepairOptions(mode="retag", plat="linux_x86_64"),
-        "fat": RepairOptions(mode="fat", lib_dirs=tuple(map(Path, lib_dirs))),
-    }[job]
-    plan = plan_repair(wheel, options)
-    if job == "rpath":
-
-        def edit(member: str) -> Edit:
-            here = posixpath.dirname(member)
-            return Edit(rpath=":".join(("$ORIGIN", *(origin(here, layout) for layout in SDK_LAYOUTS))))
-
-        plan = replace(plan, elves=tuple(replace(e, edit=edit(e.member)) if e.needs else e for e in plan.elves))
-    apply_plan(replace(plan, retags=True), dest, Console(quiet=True))  # a wheel that is right is written too
-
-
-def _work(job: str, wheel: str, dest: str, *more: str) -> None:
-    work: Callable[..., None] = _inflate if job == "inflate" else lambda *args: _repair(job, *args)
-    work(Path(wheel), Path(dest), *more)
-
-
-if __name__ == "__main__":
-    _work(*sys.argv[1:])

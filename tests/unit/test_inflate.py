@@ -89,10 +89,11 @@ def test_tables_are_found_wherever_they_lie_and_the_rest_takes_no_memory(
     monkeypatch: pytest.MonkeyPatch, strings: int
 ) -> None:
     monkeypatch.setattr("rocm_wheels.elf.tables._BEGINNING", 8192)
+    monkeypatch.setattr("rocm_wheels.elf.tables._NEAR", 0)
     data = _elf(1_000_000, strings, 500_000, b"\0libneeded.so.1\0")
     passes = []
 
-    def pour(sink: Tables) -> None:
+    def pour(sink: Tables, stop: int = 0) -> None:
         passes.append(sink)
         for offset in range(0, len(data), 65536):
             sink.write(offset, data[offset : offset + 65536])
@@ -108,9 +109,10 @@ def test_tables_are_found_wherever_they_lie_and_the_rest_takes_no_memory(
 
 def test_a_range_that_was_not_kept_is_never_read_as_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rocm_wheels.elf.tables._BEGINNING", 8192)
+    monkeypatch.setattr("rocm_wheels.elf.tables._NEAR", 0)
     sink = Tables(1 << 20)
     sink.write(0, _elf(1 << 20, 300, 500_000, b"\0x\0")[:65536])
     again: list[Tables] = []
     with pytest.raises(BrokenElf, match="places"):
-        sink.read("x.so", lambda elf: [elf.bytes_at(n << 16, 8) for n in range(1, 16)], again.append)
+        sink.read("x.so", lambda elf: [elf.bytes_at(n << 16, 8) for n in range(1, 16)], lambda s, stop: again.append(s))
     assert len(again) == 8
