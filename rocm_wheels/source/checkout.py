@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from filelock import FileLock
 
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
-from rocm_wheels.errors import ForeignTree
+from rocm_wheels.errors import ForeignTree, SubmoduleBroken
 from rocm_wheels.release import Release
 from rocm_wheels.source import debian, directory, fetch, git
 from rocm_wheels.source.lock import LOCKS, locked
@@ -113,7 +114,21 @@ def _lay(release: Release, into: Path, settings: Settings, console: Console) -> 
         return directory.lay(source, into)
     for archive in source.archives:
         fetch.unpack(fetch.download(archive, settings=settings, console=console), into / archive.into)
+    _refuse_gaps(release, into)
     return "archives " + " ".join(a.sha256 for a in source.archives)
+
+
+def _refuse_gaps(release: Release, tree: Path) -> None:
+    """Raise :class:`SubmoduleBroken` for submodules that archives left empty, as those of a tag do (pytorch#64527)."""
+    modules = tree / ".gitmodules"
+    paths = (
+        re.findall(r"^\s*path\s*=\s*(.+?)\s*$", modules.read_text("utf-8"), re.MULTILINE) if modules.is_file() else []
+    )
+    if empty := [p for p in paths if not (tree / p).is_dir() or not any((tree / p).iterdir())]:
+        raise SubmoduleBroken(
+            f"the archives of {release.name} bring nothing for {', '.join(empty)}",
+            remedy="add an archive for each with `into` to its source, or take git as the source",
+        )
 
 
 def _report(applied: tuple[PatchStatus, ...], console: Console) -> None:

@@ -147,11 +147,14 @@ def _try(patch: Patch, scratch: Path, tree: Path) -> PatchStatus:
         return PatchStatus(patch=patch, state="already applied")
     if absent := _ABSENT.search(forward.stderr):
         return PatchStatus(patch=patch, state="target missing", reason=_missing_reason(absent[1], tree))
-    return PatchStatus(patch=patch, state="fails", reason=_why(patch, scratch, forward.stderr))
+    return PatchStatus(patch=patch, state="fails", reason=_why(patch, scratch, tree, forward.stderr))
 
 
-def _why(patch: Patch, scratch: Path, stderr: str) -> str:
-    """The cause of a failure: line ends, a patch that is there in part, or git's own words with file and line."""
+def _why(patch: Patch, scratch: Path, tree: Path, stderr: str) -> str:
+    """The cause of a failure: line ends, a patch that is there in part, or git's own words with file and line.
+
+    In a git checkout also the last commit that changed the file.
+    """
     if ends := _line_ends(patch, scratch):
         return ends
     words = "; ".join(re.findall(r"^error: ((?!while searching).+)$", stderr, re.MULTILINE)) or stderr.strip()
@@ -160,7 +163,18 @@ def _why(patch: Patch, scratch: Path, stderr: str) -> str:
         copy_files(_names(patch), scratch, trial)
         done = _git_apply(patch, trial, "--reverse", "--reject", "--verbose").stderr
     there = re.findall(r"^(?:Hunk #\d+ applied cleanly|Applied patch .* cleanly)", done, re.MULTILINE)
-    return f"{words} (partly applied: some of it is in the source already)" if there else words
+    if there:
+        words = f"{words} (partly applied: some of it is in the source already)"
+    failed = re.search(r"^error: patch failed: (.+):\d+$", stderr, re.MULTILINE)
+    last = _last_commit(tree / failed[1]) if failed else ""
+    return f"{words}; last changed by {last}" if last else words
+
+
+def _last_commit(file: Path) -> str:
+    """The newest commit of a file's repository that changed it, "" outside of a repository."""
+    command = ["git", "-C", str(file.parent), "log", "-1", "--format=%h %s", "--", file.name]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def _git_apply(patch: Patch, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -225,3 +225,14 @@ def test_the_first_conflict_ends_it_with_the_patches_before_it_done(tree: Path, 
     assert done == ["refreshed"]
     after = {p.path.name: p.path.read_bytes() for p in series(tree)}
     assert [name for name in after if after[name] != before[name]] == ["0001-first.patch"]
+
+
+def test_a_patch_that_fails_names_the_commit_that_changed_its_lines(tree: Path, settings: Settings) -> None:
+    edit(tree / "third_party/sub/s.txt", "line 10\n", "line ten\n")
+    make("Count", tree, settings)
+    fresh = pristine(tree)
+    sub = fresh / "third_party/sub"
+    found = commit(sub, {"s.txt": LINES.replace("line 10\n", "line X\n")})
+    (status,) = classify(series(tree), fresh)
+    assert status.state == "fails"
+    assert f"last changed by {found[:7]}" in status.reason

@@ -161,6 +161,16 @@ def test_archives_with_parts_make_one_tree(tmp_path: Path, settings: Settings) -
     assert found == {"a.txt", "b/c.txt", "third_party/fmt/f.h"}
 
 
+def test_archive_whose_submodules_are_empty_is_refused(tmp_path: Path, settings: Settings) -> None:
+    modules = '[submodule "sub"]\n\tpath = third_party/sub\n\turl = ../sub\n'
+    main = make_archive(tmp_path / "main.tar.gz", {"demo-1/.gitmodules": modules, "demo-1/a.txt": "a"})
+    with pytest.raises(SubmoduleBroken, match="bring nothing for third_party/sub"):
+        lay(Source(kind="archive", archives=(main,)), tmp_path / "tree", settings)
+    assert not (tmp_path / "tree").exists()
+    filled = dataclasses.replace(make_archive(tmp_path / "p.tar.gz", {"sub-1/s.h": ""}), into="third_party/sub")
+    assert (lay(Source(kind="archive", archives=(main, filled)), tmp_path / "tree", settings) / "a.txt").is_file()
+
+
 def test_archive_with_other_content_is_refused_and_not_kept(tmp_path: Path, settings: Settings) -> None:
     archive = make_archive(tmp_path / "main.tar.gz", {"demo-1/a.txt": "a"})
     wrong = dataclasses.replace(archive, sha256="0" * 64)
