@@ -14,8 +14,9 @@ from rocm_wheels.inspect.model import Library, Need, Provider
 from rocm_wheels.repair.providers import is_rocm, is_torch
 from rocm_wheels.wheel.tags import system_libraries
 
-# Directories of other packages that an RPATH may lead to, below site-packages: nvidia/cublas/lib, _rocm_sdk_core/lib.
-_PACKAGES = re.compile(r"^(?:\.\./)*(nvidia|_rocm_sdk_\w+|_rocm_layers_\w+|torch)(?=/)")
+# Packages that an RPATH may lead to, below site-packages (nvidia/cublas/lib, _rocm_sdk_core/lib), or ROCm itself.
+_ROCM_PLACE = re.compile(r"(?:\.\./)*(_rocm_sdk_\w+|_rocm_layers_\w+)|(/opt/rocm.*)")
+_NVIDIA_PLACE = re.compile(r"(?:\.\./)*(nvidia)/|(/usr/local/cuda.*)")
 _NVIDIA = re.compile(r"lib(cu\w+|nv\w+|nccl)\.so(\.\d+)*")
 _DRIVER = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
 _PYTHON = re.compile(r"libpython3\.\d+t?\.so(\.\d+)*")
@@ -62,9 +63,10 @@ class _Context:
         """Who gives ``name`` to ``lib``, and the places that say so."""
         entries = [e.replace("${ORIGIN}", "$ORIGIN") for e in lib.search_path.split(":") if e]
         here = posixpath.dirname(lib.name)
-        for folder in (self._inside(here, e) for e in entries if e.startswith("$ORIGIN")):
-            if f"{folder}/{name}".lstrip("/") in self.files:
-                return "wheel", f"{folder}/{name}".lstrip("/")
+        places = [_place(here, entry) for entry in entries]
+        for place in places:
+            if (member := posixpath.normpath(posixpath.join(place, name))) in self.files:
+                return "wheel", member
         if name in self.by_name:
             return "unreachable", self.by_name[name]
         if name in system_libraries():
@@ -75,28 +77,30 @@ class _Context:
             return "python", "the interpreter's own library"
         if name in self.external:
             return "declared", "Requires-External"
-        return self._from_others(name, entries, here)
+        return self._from_others(name, places)
 
-    def _from_others(self, name: str, entries: list[str], here: str) -> tuple[Provider, *tuple[str, ...]]:
+    def _from_others(self, name: str, places: list[str]) -> tuple[Provider, *tuple[str, ...]]:
         if is_torch(name) and "torch" in self.distributions:
             return "distribution", "torch"
         sdk = [d for d in sorted(self.distributions) if d == "rocm" or d.startswith(("rocm-sdk", "rocm-layers"))]
         if is_rocm(name) and sdk:
             return "distribution", *sdk
-        bringing = [d for d in sorted(self.distributions) if d == "torch" or d.startswith(("nvidia-", "cuda-toolkit"))]
-        if _NVIDIA.fullmatch(name) and bringing:
-            return "distribution", bringing[0]
-        if found := self._by_path(name, entries, here):
+        if _NVIDIA.fullmatch(name) and any(d.startswith("nvidia-") for d in self.distributions):
+            return "distribution", "nvidia-*"
+        if _NVIDIA.fullmatch(name) and "torch" in self.distributions:
+            return "distribution", "torch"
+        kind = _ROCM_PLACE if is_rocm(name) else _NVIDIA_PLACE if _NVIDIA.fullmatch(name) else None
+        if kind and (found := [m[1] or m[2] for place in places if (m := kind.match(place))]):
             return "rpath", *found
-        return ("rocm", "a ROCm that the loader knows of") if is_rocm(name) else ("unknown",)
+        if not is_rocm(name):
+            return ("unknown",)
+        if "torch" in self.distributions:
+            return "distribution", "torch, if that is a ROCm build which brings its own"
+        return "rocm", "a ROCm that the loader knows of"
 
-    def _by_path(self, name: str, entries: list[str], here: str) -> tuple[str, ...]:
-        """Where an RPATH leads outside of the wheel, for libraries of that kind."""
-        targets = [self._inside(here, e) if e.startswith("$ORIGIN") else e for e in entries]
-        packages = [m[1] for t in targets if (m := _PACKAGES.match(f"{t}/")) and is_rocm(name) == (m[1][0] == "_")]
-        machine = [t for t in targets if t.startswith("/opt/rocm") and is_rocm(name)]
-        return (*packages, *machine)
 
-    @staticmethod
-    def _inside(here: str, entry: str) -> str:
-        return posixpath.normpath(posixpath.join(here, entry.removeprefix("$ORIGIN").strip("/"))).removeprefix("./")
+def _place(here: str, entry: str) -> str:
+    """Where an entry of a search path leads: below site-packages, or absolute as it stands."""
+    if not entry.startswith("$ORIGIN"):
+        return entry
+    return posixpath.normpath(posixpath.join(here, entry.removeprefix("$ORIGIN").strip("/")))

@@ -12,7 +12,7 @@ from rocm_wheels.inspect.origin import hip_symbols, rocm_evidence
 from rocm_wheels.inspect.read import read_libraries
 from rocm_wheels.wheel import WheelArchive
 from rocm_wheels.wheel.metadata import headers
-from rocm_wheels.wheel.tags import Blocker, measure
+from rocm_wheels.wheel.tags import Blocker, measure, system_libraries
 
 
 def inspect_wheel(wheel: Path, *, memory_mib: int = 512) -> Inspection:
@@ -27,8 +27,7 @@ def inspect_wheel(wheel: Path, *, memory_mib: int = 512) -> Inspection:
         requires = tuple(headers(archive.metadata, "Requires-Dist"))
         external = tuple(headers(archive.metadata, "Requires-External"))
         needs = wheel_needs(libraries, requires, external)
-        outside = {n.library for n in needs if n.provider != "system"}
-        measured = measure(libraries, outside)
+        measured = measure(libraries, {n.library for n in needs} - system_libraries())
         return Inspection(
             wheel=wheel,
             distribution=archive.distribution,

@@ -193,8 +193,12 @@ def test_the_rocm_release_comes_from_every_sign_of_it(tmp_path: Path) -> None:
 
 def test_the_platform_names_symbol_and_file(tmp_path: Path) -> None:
     library = make_library(tmp_path, "libcpu.so", code='#include <stdio.h>\nint f(void) { return puts("x"); }')
-    found = inspect_wheel(demo_wheel(tmp_path, {"libcpu.so": library.read_bytes()}))
-    assert found.platform.startswith("manylinux_2_")
+    driver = make_library(tmp_path, "libdriver.so", needs=[stub(tmp_path / "outside", "libcuda.so.1")])
+    libraries = {path.name: path.read_bytes() for path in (library, driver)}
+    found = inspect_wheel(demo_wheel(tmp_path, libraries))
+    assert found.platform.startswith("manylinux_2_")  # what comes from outside forbids nothing
+    assert found.needs[-1].library == "libcuda.so.1"
+    assert found.needs[-1].where == "the NVIDIA driver"
 
 
 def test_json_has_every_code_object_and_tables_every_section(tmp_path: Path) -> None:
