@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import http.server
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -31,18 +32,27 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(cache_dir=str(tmp_path / "cache"), git_mirrors=f"{FORGE}={tmp_path.as_uri()}/")
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Repositories of which the first has a submodule that has one itself, made once."""
+    folder = tmp_path_factory.mktemp("template")
+    repository(folder / "leaf", {"l.txt": "leaf\n"})
+    repository(folder / "sub", {"s.txt": "sub\n"})
+    git("submodule", "--quiet", "add", "../leaf", "deep/leaf", cwd=folder / "sub")
+    commit(folder / "sub", {})
+    repository(folder / "super", {"a.txt": "one\n"})
+    git("submodule", "--quiet", "add", "../sub", "third_party/sub", cwd=folder / "super")
+    commit(folder / "super", {"a.txt": "two\n"})
+    git("tag", "-a", "-m", "one", "v1", cwd=folder / "super")
+    return folder
+
+
 @pytest.fixture
-def upstream(tmp_path: Path) -> str:
-    """A repository with a submodule that has one itself; returns the first commit, which tag v1 names."""
-    repository(tmp_path / "leaf", {"l.txt": "leaf\n"})
-    repository(tmp_path / "sub", {"s.txt": "sub\n"})
-    git("submodule", "--quiet", "add", "../leaf", "deep/leaf", cwd=tmp_path / "sub")
-    commit(tmp_path / "sub", {})
-    repository(tmp_path / "super", {"a.txt": "one\n"})
-    git("submodule", "--quiet", "add", "../sub", "third_party/sub", cwd=tmp_path / "super")
-    pin = commit(tmp_path / "super", {"a.txt": "two\n"})
-    git("tag", "-a", "-m", "one", "v1", cwd=tmp_path / "super")
-    return pin
+def upstream(tmp_path: Path, template: Path) -> str:
+    """Copies of the repositories; returns their first commit, which tag v1 names."""
+    for name in ("leaf", "sub", "super"):
+        shutil.copytree(template / name, tmp_path / name, symlinks=True)
+    return git("rev-parse", "HEAD", cwd=tmp_path / "super")
 
 
 def release(pin: str, branch: str | None = "main") -> Release:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,18 +27,25 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(cache_dir=str(tmp_path / "cache"))
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with a submodule and a submodule of that, made once."""
+    folder = tmp_path_factory.mktemp("template")
+    repository(folder / "leaf", {"l.txt": LINES})
+    repository(folder / "sub", {"s.txt": LINES})
+    git("submodule", "--quiet", "add", "../leaf", "leaf", cwd=folder / "sub")
+    commit(folder / "sub", {})
+    repository(folder / "upstream", {"a.txt": LINES, "b.txt": LINES, "crlf.txt": LINES.replace("\n", "\r\n")})
+    git("submodule", "--quiet", "add", "../sub", "third_party/sub", cwd=folder / "upstream")
+    commit(folder / "upstream", {})
+    git("clone", "-q", "--recurse-submodules", str(folder / "upstream"), str(folder / "tree"), cwd=folder)
+    return folder / "tree"
+
+
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A checkout with a submodule and a submodule of that."""
-    repository(tmp_path / "leaf", {"l.txt": LINES})
-    repository(tmp_path / "sub", {"s.txt": LINES})
-    git("submodule", "--quiet", "add", "../leaf", "leaf", cwd=tmp_path / "sub")
-    commit(tmp_path / "sub", {})
-    repository(tmp_path / "upstream", {"a.txt": LINES, "b.txt": LINES, "crlf.txt": LINES.replace("\n", "\r\n")})
-    git("submodule", "--quiet", "add", "../sub", "third_party/sub", cwd=tmp_path / "upstream")
-    commit(tmp_path / "upstream", {})
-    git("clone", "-q", "--recurse-submodules", str(tmp_path / "upstream"), str(tmp_path / "tree"), cwd=tmp_path)
-    return tmp_path / "tree"
+def tree(tmp_path: Path, template: Path) -> Path:
+    shutil.copytree(template, tmp_path / "fresh", symlinks=True)
+    return Path(shutil.copytree(template, tmp_path / "tree", symlinks=True))
 
 
 def make(title: str, tree: Path, settings: Settings, source: Source = SOURCE) -> Path:
@@ -58,9 +66,7 @@ def snapshot(tree: Path) -> dict[str, bytes]:
 
 
 def pristine(tree: Path) -> Path:
-    fresh = tree.with_name("fresh")
-    git("clone", "-q", "--recurse-submodules", str(tree.parent / "upstream"), str(fresh), cwd=tree.parent)
-    return fresh
+    return tree.with_name("fresh")
 
 
 def series(tree: Path) -> tuple[Patch, ...]:
