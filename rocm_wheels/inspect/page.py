@@ -31,7 +31,7 @@ text.strip{fill:#fff;font-weight:600}text.amount{fill:#3b4350;font-size:11px}
   vertical-align:-.1em}
 .scroll{overflow-x:auto}table{border-collapse:collapse}
 th,td{text-align:left;vertical-align:top;padding:.15em 1em .15em 0;border-bottom:1px solid #e4e7eb}
-th{border-bottom-color:#8a93a0;white-space:nowrap}td{overflow-wrap:anywhere}
+th{border-bottom-color:#8a93a0;white-space:nowrap}td{overflow-wrap:break-word}
 .beside td{white-space:nowrap}.beside td,.beside th{padding-right:.7em;font-size:13px}
 """
 _BESIDE = ("Bytes by GPU", "Bytes by part")
