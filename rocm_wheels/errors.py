@@ -325,6 +325,12 @@ class ToolchainChanged(RocmWheelsError):
     exit_code = 55
 
 
+class PreflightFailed(RocmWheelsError):
+    """The image's compiler does not compile a small kernel for the targets of the build."""
+
+    exit_code = 56
+
+
 # --- 60: wheel and ELF ----------------------------------------------------------------------------------------------
 
 

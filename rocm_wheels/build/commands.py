@@ -82,8 +82,10 @@ def mounts(plan: BuildPlan) -> tuple[Mount, ...]:
 def environment(plan: BuildPlan) -> dict[str, str]:
     """Variables of every build command. PyTorch regenerates its build when one of them changes half-way."""
     archs = ";".join(plan.archs)
+    python = str(Path(build_python(plan)).parent)
+    rocm = [] if plan.image.rocm_path == "/usr" else [f"{plan.image.rocm_path}/bin"]
     return {
-        "PATH": f"{Path(build_python(plan)).parent}:/opt/tools/bin:/usr/local/bin:/usr/bin:/bin",
+        "PATH": ":".join((python, "/opt/tools/bin", *rocm, "/usr/local/bin", "/usr/bin", "/bin")),
         "HOME": f"{TREE}/home",
         "LANG": "C.UTF-8",
         "USE_ROCM": "1",

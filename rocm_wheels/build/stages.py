@@ -25,6 +25,7 @@ from rocm_wheels.build.engine import Engine
 from rocm_wheels.build.memory import available_memory, oom_kills
 from rocm_wheels.build.ninja_log import Remaining, read_log
 from rocm_wheels.build.plan import BuildPlan
+from rocm_wheels.build.preflight import check_kernel, version_command, warn_of_windows
 from rocm_wheels.build.report import Phase, render
 from rocm_wheels.build.toolchain import record_toolchain
 from rocm_wheels.config import Settings
@@ -85,7 +86,7 @@ class Builder:
         """
         killed_before = oom_kills()
         log = self.log(stage)
-        with log.open("a", encoding="utf-8") as stream, self.console.progress(stage, 100) as advance:
+        with log.open("a", buffering=1, encoding="utf-8") as stream, self.console.progress(stage, 100) as advance:
             shown = 0
 
             def on_line(line: str) -> None:
@@ -189,9 +190,16 @@ class Builder:
         source.apply_series(self.plan.checkout, self.plan.source, "hipified", self.console)
 
     def _configure(self) -> None:
+        check_kernel(self.plan, lambda argv: self.command("configure", argv))
+        warn_of_windows(self.plan, self._versions, self.console)
         shutil.rmtree(self.plan.source / "build", ignore_errors=True)
         self.command("configure", commands.argv(self.plan, self.plan.release.recipe.configure))
         gates.check_configure(self.plan, self.log("configure").read_text("utf-8", "replace"))
+
+    def _versions(self) -> list[str]:
+        lines: list[str] = []
+        self._in_tree(version_command(self.plan), lines.append)
+        return lines
 
     def _canary(self) -> None:
         self._ninja("canary", self.plan.release.recipe.canary_target)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from rocm_wheels import config
+from rocm_wheels.build import commands
 from rocm_wheels.build.base_image import ensure_base
 from rocm_wheels.build.engine import ContainerEngine, Mount, find_engine
 from rocm_wheels.build.image import DOCKER, ImageRef, ensure_image, image_tag
+from rocm_wheels.build.plan import plan_build
+from rocm_wheels.build.preflight import check_kernel
 from rocm_wheels.console import Console
-from rocm_wheels.errors import BaseUnavailable, PackagesMissing
+from rocm_wheels.errors import BaseUnavailable, PackagesMissing, PreflightFailed, StageFailed
 from rocm_wheels.release import Image, load_matrix
 
 pytestmark = pytest.mark.integration
@@ -124,6 +127,32 @@ def test_hipcc_compiles_for_two_archs_as_an_ordinary_user(
     library = tmp_path / "libkernel.so"
     assert library.stat().st_uid == os.getuid()
     assert all(f"amdgcn-amd-amdhsa--{arch}".encode() in library.read_bytes() for arch in ("gfx1030", "gfx1100"))
+
+
+def test_a_gcc_directory_without_headers_is_found_out_before_the_build(
+    engine: ContainerEngine, row: Image, image: ImageRef, tmp_path: Path
+) -> None:
+    """clang takes the newest gcc that it sees (NixOS/nixpkgs#468809)."""
+    settings = config.load({"cache_dir": str(tmp_path), "image": row.name, "arch": "gfx1030"})
+    plan = plan_build(load_matrix(), settings, row.pythons[0])
+    (plan.tree / "home").mkdir(parents=True)
+    gcc = "/usr/lib/gcc/x86_64-linux-gnu/99"
+    lines: list[str] = []
+
+    def compile_with(prepare: str) -> Callable[[Sequence[str]], None]:
+        def run(argv: Sequence[str]) -> None:
+            words = ["sh", "-c", f'{prepare}; exec "$@"', "sh", *argv]
+            mounts, env = commands.mounts(plan), {**commands.environment(plan), "CCACHE_DISABLE": "1"}
+            if engine.run(image.tag, words, mounts=mounts, env=env, on_line=lines.append):
+                raise StageFailed("\n".join(lines))
+
+        return run
+
+    plan.ccache.mkdir()
+    check_kernel(plan, compile_with("true"))
+    if os.getuid() == 0 or engine.rootless:
+        with pytest.raises(PreflightFailed, match="file not found"):
+            check_kernel(plan, compile_with(f"mkdir {gcc}; touch {gcc}/crtbegin.o"))
 
 
 def test_the_tools_of_the_project_are_pinned_in_the_image(engine: ContainerEngine, image: ImageRef) -> None:

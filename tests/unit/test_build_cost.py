@@ -134,7 +134,8 @@ def test_the_report_shows_phases_steps_and_no_foreign_address(log: Path) -> None
     assert "://" not in page
 
 
-def test_every_build_of_pytorch_knows_its_cost() -> None:
+def test_every_build_of_pytorch_that_ran_knows_its_cost() -> None:
     builds = [b for r in load_matrix().releases if r.framework == "pytorch" for b in r.builds]
-    assert builds
-    assert all(build.cost and build.cost.origin for build in builds)
+    ran = [build for build in builds if build.origin != "never run"]
+    assert ran
+    assert all(build.cost and build.cost.origin for build in ran)
