@@ -37,6 +37,7 @@ _PT_NOTE, _PT_GNU_PROPERTY = 4, 0x6474E553
 _SHT_PROGBITS, _SHT_STRTAB, _SHT_DYNAMIC = 1, 3, 6
 _PAGE = 4096
 _ALIGN = 16
+_MOST_WIPED = 32 << 20
 _SPARE = 4  # free entries of a dynamic section that moves, as linkers leave them
 _MAP_NORESERVE = 0x4000
 
@@ -251,6 +252,9 @@ class _Patcher:
         for row in self.sections:
             if row[1] == _SHT_STRTAB and row[4] == self.anatomy.strings_offset:
                 row[3:6] = [address, offset, size]
+                if row[5] <= _MOST_WIPED:  # the old table deflates to nothing
+                    self.changes.append(Change(self.anatomy.strings_offset, bytes(len(self.anatomy.strings))))
+                    self.touched.clear()
         for entry in self.dynamic:
             if entry[0] in (DT_STRTAB, DT_STRSZ):
                 entry[1] = address if entry[0] == DT_STRTAB else size
