@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from invoke.context import Context
@@ -36,8 +37,6 @@ def publish(
     Example: invoke publish dist/fat --to http://localhost:8080/
     """
     from rocm_wheels import publish as publishing
-    from rocm_wheels import verify
-    from rocm_wheels.cli.verify import refuse
     from rocm_wheels.config import load
     from rocm_wheels.wheel.find import find_wheels
 
@@ -50,8 +49,7 @@ def publish(
             settings=settings,
             console=console,
             dry_run=dry_run,
-            verify=lambda paths: refuse(verify.verify(paths, verify.VerifyOptions(allow=tuple(allow or ())), console)),
-            allowed=allow or (),
+            verify=lambda paths: _judged(paths, allow or (), console),
             key=Path(key) if key else None,
         )
         if json:
@@ -59,6 +57,16 @@ def publish(
             return
         rows = [(w.requirement, w.filename) for w in report.wheels]
         print_table(("requirement", "file"), rows, title=report.index_url)
+
+
+def _judged(paths: Sequence[Path], allow: Sequence[str], console: Console) -> dict[str, list[str]]:
+    """The checks of ``allow`` that have found something, by wheel; raises :class:`WheelRejected` on errors."""
+    from rocm_wheels import verify
+    from rocm_wheels.cli.verify import refuse
+
+    report = verify.verify(paths, verify.VerifyOptions(allow=tuple(allow)), console)
+    refuse(report)
+    return {w.wheel.name: sorted({f.check.id for f in w.findings} & set(allow)) for w in report.wheels}
 
 
 @task(

@@ -27,13 +27,12 @@ def read_manifest(wheel: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def manifest(
-    dist: Dist, sha256: str, *, archs: Sequence[str], allowed: Sequence[str], verified: bool
-) -> dict[str, object]:
+def manifest(dist: Dist, sha256: str, *, archs: Sequence[str], checks: Mapping[str, object]) -> dict[str, object]:
     """The manifest of a wheel that is about to be published.
 
     ``build`` is what the build left beside it (source commit and patches, image, archs, stages) without paths of the
-    machine; ``allowed`` are the checks whose findings were waived. Nothing in it depends on the time.
+    machine; ``checks`` says whether verify
+    has judged it and what of its findings was waived. Nothing in it depends on the time.
     """
     build = {key: value for key, value in read_manifest(dist.path).items() if key not in ("tree", "seconds", "jobs")}
     if "build" in build:  # published before, perhaps from the directory of another index
@@ -47,7 +46,7 @@ def manifest(
         "archs": sorted(archs),
         "build": build,
         "tools": {name: found for name in _TOOLS if (found := _version(name))},
-        "checks": {"verified": verified, "allowed": sorted(allowed)},
+        "checks": checks,
     }
 
 

@@ -107,16 +107,15 @@ def publish(
     settings: Settings,
     console: Console,
     dry_run: bool = False,
-    verify: Callable[[Sequence[Path]], None] | None = None,
-    allowed: Sequence[str] = (),
+    verify: Callable[[Sequence[Path]], Mapping[str, Sequence[str]]] | None = None,
     key: Path | None = None,
     recheck: bool = False,
 ) -> PublishReport:
     """Bring wheels to ``target`` so that exactly these bytes can be installed from it; done twice it does nothing.
 
-    ``target`` is what :func:`rocm_wheels.publish.target.parse_target` takes. ``verify`` is called with
-    the paths before anything is sent and raises when a wheel must not go out; ``allowed`` are the checks that it
-    waives, for the manifest. With a private ``key`` each manifest is signed and the attestation left beside its wheel.
+    ``target`` is what :func:`rocm_wheels.publish.target.parse_target` takes. ``verify`` is called with the paths before
+    anything is sent: it raises when a wheel must not go out, and returns the checks that were waived by file name, for
+    the manifest. With a private ``key`` each manifest is signed and left beside its wheel.
     ``recheck`` downloads and compares even what an earlier run on this machine has compared. Nothing is sent before
     every wheel of the set has been found publishable.
 
@@ -124,9 +123,10 @@ def publish(
     is none, :class:`NoSpace` for a full directory.
     """
     dists = _open_all(wheels)
+    waived: Mapping[str, Sequence[str]] | None = None
     if verify is not None:
         with console.step(f"verify {len(dists)} wheels"):
-            verify([d.path for d in dists])
+            waived = verify([d.path for d in dists])
     store = _open_store(target, dists, settings, console)
     warnings = (
         *check_closure(dists, store.filenames),
@@ -138,14 +138,17 @@ def publish(
     plan = tuple(_look_up(dist, store, console) for dist in dists)
     if not dry_run:
         for dist, entry in zip(dists, plan, strict=True):
-            store.attach(dist, _evidence(dist, entry.sha256, allowed, verified=verify is not None, key=key))
+            store.attach(dist, _evidence(dist, entry.sha256, waived, key))
         plan = tuple(_bring(d, entry, store, console, recheck) for d, entry in zip(dists, plan, strict=True))
     return PublishReport(str(parse_target(target)), store.index_url, plan, warnings)
 
 
-def _evidence(dist: Dist, sha256: str, allowed: Sequence[str], *, verified: bool, key: Path | None) -> dict[str, bytes]:
+def _evidence(
+    dist: Dist, sha256: str, waived: Mapping[str, Sequence[str]] | None, key: Path | None
+) -> dict[str, bytes]:
     """The files that go with a wheel, by name: its manifest and, with a key, the attestation over it."""
-    content = manifest(dist, sha256, archs=wheel_archs(dist.path), allowed=allowed, verified=verified)
+    checks = {"verified": waived is not None, "allowed": sorted((waived or {}).get(dist.filename, ()))}
+    content = manifest(dist, sha256, archs=wheel_archs(dist.path), checks=checks)
     files = {manifest_path(dist.path).name: render(content)}
     if key:
         signed = attest(content, key)

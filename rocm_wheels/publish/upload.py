@@ -21,8 +21,10 @@ from rocm_wheels.errors import (
     UploadRefused,
     UploadTooLarge,
 )
+from rocm_wheels.gpu.datafiles import targets_of
 from rocm_wheels.publish.simple import cause
 from rocm_wheels.publish.target import Remote
+from rocm_wheels.wheel import WheelArchive
 
 _RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -78,7 +80,7 @@ def explain(answer: Answer, package: PackageFile, server: str, previous: Answer 
             "the account must be allowed to upload",
         )
     if answer.status == 413:
-        return _too_large(answer, said)
+        return _too_large(answer, said, Path(package.filename))
     if answer.status == 507 or "no space left" in answer.text.lower():
         return ServerFull(said, remedy="free space on the server, then run the same command again: it continues")
     if answer.status == 409 or (answer.status == 400 and "exist" in answer.text.lower()):
@@ -110,14 +112,27 @@ def _lost(answer: Answer, name: str, where: str, previous: Answer | None) -> Roc
     )
 
 
-def _too_large(answer: Answer, said: str) -> UploadTooLarge:
+def _too_large(answer: Answer, said: str, wheel: Path) -> UploadTooLarge:
+    remedy = "raise the body limit of the proxy or server (devpi and waitress: --max-request-body-size)"
     if "nginx" in answer.text.lower():
-        return UploadTooLarge(said, remedy="raise client_max_body_size of the nginx in front of the index")
+        remedy = "raise client_max_body_size of the nginx in front of the index"
     return UploadTooLarge(
-        said,
-        remedy="raise the body limit of the proxy or server (devpi and waitress: --max-request-body-size), "
-        "build for fewer GPU targets, or publish to dir:PATH",
+        f"{said}\n  largest in it: {_largest(wheel)}",
+        remedy=f"{remedy}, split it (`invoke layers`), keep fewer GPU targets (`invoke slim`), or publish to dir:PATH",
     )
+
+
+def _largest(wheel: Path) -> str:
+    """The members that take most of the wheel, and what each GPU target's data takes."""
+    with WheelArchive.open(wheel) as archive:
+        members = [(m.compressed_size, m.name) for m in archive.members]
+    targets: dict[str, int] = {}
+    for size, name in members:
+        for target in targets_of(name):
+            targets[target] = targets.get(target, 0) + size
+    parts = [(size, name) for size, name in sorted(members, reverse=True)[:3]]
+    parts += [(size, f"data of {target}") for target, size in sorted(targets.items())]
+    return ", ".join(f"{name} {_mib(size)}" for size, name in parts)
 
 
 def _all_sent(remote: Remote, package: PackageFile) -> bool:

@@ -137,6 +137,21 @@ def test_each_refusal_is_explained_by_its_layer(
     assert list(server.files.iterdir()) == []
 
 
+def test_a_wheel_over_the_ceiling_of_a_host_is_told_with_what_makes_it_big(
+    server: Server, tmp_path: Path, settings: Settings, console: Console
+) -> None:
+    library = "minitorch/lib/rocblas/library/TensileLibrary_gfx1030.co"
+    wheel = make_wheel(
+        tmp_path / "dist", files={library: bytes(2 << 20), "minitorch/lib/librocblas.so.0": bytes(1 << 20)}
+    )
+    with faulty_proxy(server, Fault("answer", status=413, text="limit is 1 MB")) as proxy:
+        with pytest.raises(
+            UploadTooLarge, match=rf"{library} 2.0 MiB, .*librocblas.so.0 1.0 MiB.*data of gfx1030 2.0"
+        ) as e:
+            publish([wheel], proxy.url, settings=settings, console=console)
+    assert "invoke layers" in e.value.remedy
+
+
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
 def test_a_passing_failure_of_the_server_is_tried_again(
     status: int, server: Server, wheel: Path, settings: Settings, console: Console

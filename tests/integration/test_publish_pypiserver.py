@@ -99,7 +99,7 @@ def test_a_wheel_cut_on_the_server_is_found_when_it_is_rechecked(
 
 
 def test_a_rejected_wheel_is_never_sent(server: Server, tmp_path: Path, settings: Settings, console: Console) -> None:
-    def reject(_: object) -> None:
+    def reject(_: object) -> dict[str, list[str]]:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
