@@ -151,7 +151,8 @@ def _check_release(release: Release, images: Mapping[str, Image]) -> None:
             raise MatrixError(f"{where}: unknown image {name!r}", remedy=nearest(name, images))
         if release.images.count(name) > 1:
             raise MatrixError(f"{where}: two [[build]] rows for image {name}")
-    if not release.archs:
+    facts = release.facts
+    if not release.archs and (facts is None or facts.archs.known):
         raise MatrixError(f"{where}: the default arch list is empty")
     for arch in release.archs:
         check_arch(arch)
@@ -159,7 +160,8 @@ def _check_release(release: Release, images: Mapping[str, Image]) -> None:
         if not re.fullmatch(r"3\.\d+t?", python):
             raise MatrixError(f"{where}: {python!r} is not a Python version such as 3.13")
     for source in (release.source, *(b.source for b in release.builds)):
-        _check_source(source, where)
+        if source.kind != "git" or source.commit or facts is None or facts.commit.known:
+            _check_source(source, where)
     for recipe in (release.recipe, *(b.recipe for b in release.builds)):
         if not set(recipe.hip_libraries) <= set(recipe.required_files):
             raise MatrixError(f"{where}: hip_libraries must be among required_files")

@@ -31,7 +31,10 @@ class Combination:
 
 
 def check(matrix: Matrix, wish: Combination) -> None:
-    """Raise :class:`Impossible` with every reason why ``wish`` cannot be built, and the nearest one that can."""
+    """Raise :class:`Impossible` with every reason why ``wish`` cannot be built, and the nearest one that can.
+
+    Raises :class:`UnknownFact` when nobody knows whether it can.
+    """
     found = list(_problems(wish))
     if not found:
         return
@@ -49,6 +52,8 @@ def _problems(wish: Combination) -> Iterator[str]:
         official = release.facts and release.facts.rocm.value
         pairs = f"; the official wheels are for ROCm {', '.join(official)}" if official else ""
         yield f"there is no recipe for {release.name} in image {image.name} (ROCm {image.rocm}){pairs}"
+    if release.facts:
+        release.facts.pythons.require(f"which Pythons {release.name} supports")
     if wish.python not in release.pythons:
         yield f"{release.name} does not support Python {wish.python}, but {', '.join(release.pythons)}"
     if wish.python not in image.pythons:

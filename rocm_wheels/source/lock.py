@@ -113,11 +113,16 @@ def write_lock(lock: Lock, *, update: bool, locks: Path = LOCKS) -> list[str]:
 
 
 def locked(release: Release, locks: Path = LOCKS) -> Release:
-    """``release`` with the source of its lock; as it is when it is not built from git or has no lock."""
+    """``release`` with the source of its lock; as it is when it is not built from git or has no lock.
+
+    Raises :class:`UnknownFact` for a git source without a lock whose commit nobody knows.
+    """
     if release.source.kind != "git":
         return release
     lock = read_lock(release.name, locks)
     if lock is None:
+        if release.facts and not release.source.commit:
+            release.facts.commit.require(f"the commit of {release.name}")
         return release
     origin = f"locks/{lock.release}.toml"
     source = Source(kind="git", url=lock.url, commit=lock.commit, submodules=lock.submodules, origin=origin)

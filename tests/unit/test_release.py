@@ -10,10 +10,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from rocm_wheels import gpu
+from rocm_wheels.config import Settings
 from rocm_wheels.errors import Impossible, MatrixError, UnknownArch, UnknownFact, UnknownImage, UnknownRelease
-from rocm_wheels.release import Release, load_matrix
+from rocm_wheels.release import Build, Release, load_matrix
 from rocm_wheels.release.load import DATA
 from rocm_wheels.release.possible import Combination, check, nearest_possible
+from rocm_wheels.source import plan_checkout
 
 
 @pytest.fixture
@@ -180,6 +182,24 @@ def test_values_are_what_they_claim_to_be(release: Release) -> None:
         Version(rocm)
     assert all(facts.archs_for(rocm) for rocm in facts.rocm.require("rocm"))
     assert all(trap.source for trap in facts.traps)
+
+
+@pytest.mark.parametrize(("column", "key"), [("commit", "==2.14.1"), ("pythons", ">=2.12"), ("archs", ">=2.13")])
+def test_a_build_that_depends_on_an_unknown_fact_says_so(data: Path, column: str, key: str) -> None:
+    edit(
+        data / "pytorch.toml",
+        rf'(\[{column}\]\n(?:[^\[].*\n)*?)"{re.escape(key)}" = .*',
+        rf'\1"{key}" = {{ unknown = "nobody read it" }}',
+    )
+    matrix = load_matrix(data)
+    release = matrix.release("2.14.1")
+    with pytest.raises(UnknownFact, match="nobody read it"):
+        image = next(iter(matrix.images.values()))
+        release = dataclasses.replace(
+            release, builds=(Build(images=(image.name,), source=release.source, recipe=release.recipe, origin=""),)
+        )
+        check(matrix, Combination(release=release, image=image, python="3.13", archs=()))
+        plan_checkout(release.on(image), settings=Settings())
 
 
 def test_targets_follow_the_rocm_of_the_image() -> None:
