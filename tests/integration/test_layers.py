@@ -15,6 +15,7 @@ from rocm_wheels.console import Console
 from rocm_wheels.elf import ElfFile
 from rocm_wheels.errors import BaseMismatch, LayersDiffer, NoRocm
 from rocm_wheels.layers import LayerOptions, make_layers, plan_layers
+from rocm_wheels.verify import VerifyOptions, verify
 from tests.layers_fixtures import ARCHS, Rocm, cold_load, make_framework
 from tests.publish_wheels import sha256
 from tests.wheel_fixtures import make_library, make_wheel
@@ -263,3 +264,9 @@ def test_the_report_counts_bytes(root: Path, fat: list[Path], tmp_path: Path) ->
     assert report.fat == report.fat_install == sum(p.stat().st_size for p in fat)
     assert report.layered == report.layered_install == sum(p.stat().st_size for p in tmp_path.glob("*.whl"))
     assert report.layered < report.fat
+
+
+def test_verify_finds_nothing_wrong_with_the_set(layered: Path) -> None:
+    report = verify(sorted(layered.glob("*.whl")), VerifyOptions(), CONSOLE)
+    assert report.ok, report.findings
+    assert {w.profile for w in report.wheels if w.wheel.name.startswith("rocm_layers")} == {"rocm-base"}
