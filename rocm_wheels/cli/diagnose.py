@@ -39,7 +39,8 @@ def _print(name: str, diagnosis: Diagnosis) -> None:
     """One log's diagnosis: the cause first, then the evidence."""
     print(f"{name}:")
     for finding in diagnosis.findings[:3]:
-        print(f"  {finding.fault.title}  [{finding.fault.id}, line {finding.line}]")
+        note = "" if finding.stops else "beside that: " if diagnosis.line else "nothing failed, but: "
+        print(f"  {note}{finding.fault.title}  [{finding.fault.id}, line {finding.line}]")
         print(f"    {finding.text[:200]}")
         print(f"    cause: {finding.cause}")
         print(f"    → {finding.remedy}")

@@ -15,6 +15,9 @@ _DATA = Path(__file__).parent / "data"
 STAGES = ("source", "image", "configure", "compile", "link", "repair", "publish", "install", "run")
 _REQUIRED = {"id", "title", "patterns", "cause", "remedy", "links"}
 _OPTIONAL = {"releases", "general", "stops"}
+# A pattern that begins with a word of any length is tried at the beginnings of words only: elsewhere it takes time
+# that grows with the square of a word's length.
+_WORD = re.compile(r"^(?:\(\?P<\w+>)?\\S")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -61,7 +64,7 @@ def _fault(entry: dict[str, Any], path: Path) -> Fault:
     if missing or unknown:
         raise CatalogueError(f"{where}: missing {sorted(missing)}, unknown {sorted(unknown)}")
     try:
-        patterns = tuple(re.compile(pattern) for pattern in entry["patterns"])
+        patterns = tuple(re.compile(_WORD.sub(r"(?<!\\S)\g<0>", pattern)) for pattern in entry["patterns"])
     except re.error as error:
         raise CatalogueError(f"{where}: {error.pattern!r} is no regular expression: {error}") from error
     wanted = set(_PLACEHOLDER.findall(entry["cause"] + entry["remedy"]))

@@ -9,9 +9,11 @@ looked for in all that is left.
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 
 from rocm_wheels.diagnose.catalogue import Fault, load_catalogue
@@ -20,13 +22,14 @@ from rocm_wheels.errors import LogUnreadable
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07")
 # GitHub's and GitLab's time stamps, BuildKit's `#7 12.3 `, docker compose's `name | `.
 _PREFIX = re.compile(r"^(?:\d{4}-\d\d-\d\dT[\d:.]+Z (?:\d\d[OE] ?)?|#\d+ (?:\d+\.\d+ )?|[\w.-]+ +\| )")
+_PROGRESS = re.compile(r"^\s*(?:\[\d+/\d+\]|\[\s*\d+%\]) (?!FAILED)")  # ninja, make
+_CMAKE_WARNING = re.compile(r"^CMake (?:\w+ )?Warning\b")
 # Lines that say "error" and are none: echoed commands, compiler flags, file names, CMake's probes, tests that passed.
 _NOISE = re.compile(
     r"""
-      ^\s*(?:\[\d+/\d+\]|\[\s*\d+%\])\ (?!FAILED)            # progress of ninja and make
-    | ^\s*(?:\$|\+)\ \S                                      # an echoed command
+      ^\s*(?:\$|\+)\ \S                                      # an echoed command
     | ^\s*(?:/\S*/)?(?:g?cc|g\+\+|c\+\+|clang(?:\+\+)?|hipcc|ccache)\ .*\s-[coDI]   # the same, of a compiler
-    | ^--\ (?:Performing\ Test|Looking\ for|Check(?:ing)?\ |Detecting|Found\ |Installing|Could\ NOT\ find) # CMake's own
+    | ^--\                                                   # CMake's own progress; its errors begin otherwise
     | ^\s*(?:adding|creating|copying|writing|running|reading|Requirement\ already|Collecting|Downloading)\ ['\w/.]
     | \b0\ errors?\b | \berrors?\ ?[:=]\ 0\b | \bno\ errors?\b
     | \bwarning:                                             # a warning about an error is a warning
@@ -71,13 +74,18 @@ _TRACEBACK = re.compile(r"^(\s*)(?:\S*\s*\|\s*)?Traceback \(most recent call las
 _QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")  # gcc's in a UTF-8 locale
 _NEAR = 6  # lines that belong to one error: a wrapped message, the code that it quotes
 _LINE_LIMIT = 4000
+_HEAD = 500  # where a line says that it is an error
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A known fault, the number (from 1) of the line that shows it, and the line's text."""
+    """A known fault, the number (from 1) of the line that shows it, and the line's text.
+
+    It ``stops`` its step unless the catalogue says otherwise or CMake reported it as a warning.
+    """
 
     fault: Fault
+    stops: bool
     line: int
     text: str
     cause: str
@@ -89,6 +97,7 @@ class Finding:
             "id": self.fault.id,
             "stage": self.fault.stage,
             "title": self.fault.title,
+            "stops": self.stops,
             "line": self.line,
             "text": self.text,
             "cause": self.cause,
@@ -114,8 +123,9 @@ class Diagnosis:
     @property
     def known(self) -> bool:
         """Whether the catalogue explains the log: by a fault that stops a step, or by another where nothing failed."""
-        stopped = any(finding.fault.stops for finding in self.findings)
-        return stopped or (bool(self.findings) and (not self.line or self._near(self.findings)))
+        stopped = any(finding.stops for finding in self.findings)
+        told = [finding for finding in self.findings if not finding.fault.stops]  # its own line may read like an error
+        return stopped or (bool(self.findings) and not self.line) or self._near(told)
 
     @property
     def earlier_error(self) -> bool:
@@ -140,7 +150,7 @@ def find_logs(pattern: str) -> tuple[Path, ...]:
     if path.is_dir():
         found = sorted(path.glob("*.log"))
     else:
-        found = [path] if path.exists() else sorted(path.parent.glob(path.name))
+        found = [path] if path.exists() else sorted(map(Path, glob(str(path))))  # noqa: PTH207  may be absolute
     if not found:
         raise LogUnreadable(
             f"no log is at {pattern}", remedy="a build tree has its logs in logs/ (`invoke config`: cache_dir)"
@@ -159,10 +169,11 @@ def diagnose_log(path: Path) -> Diagnosis:
 def diagnose_text(log: str, catalogue: Sequence[Fault] | None = None) -> Diagnosis:
     """Diagnose ``log`` by ``catalogue``, the whole one when none is given."""
     lines = clean(log)
-    findings = _find(lines, load_catalogue() if catalogue is None else catalogue)
-    first = _first_error_line(lines)
+    warned = _warning_lines(lines)
+    findings = _find(lines, load_catalogue() if catalogue is None else catalogue, warned)
+    first = _first_error_line(lines, warned)
     for finding in findings[:1]:
-        if first is None or (finding.fault.stops and finding.line - 1 < first):
+        if finding.stops and (first is None or finding.line - 1 < first):
             first = finding.line - 1
     return Diagnosis(findings, 0 if first is None else first + 1, _excerpt(lines, first))
 
@@ -178,28 +189,29 @@ def clean(log: str) -> list[str]:
     return [_PREFIX.sub("", line.rsplit("\r", 1)[-1]).rstrip()[:_LINE_LIMIT] for line in text.split("\n")]
 
 
-def _find(lines: Sequence[str], catalogue: Iterable[Fault]) -> tuple[Finding, ...]:
-    """One finding per fault at its first match, in the order of :class:`Diagnosis`, general ones last."""
+def _find(lines: Sequence[str], catalogue: Iterable[Fault], warned: set[int]) -> tuple[Finding, ...]:
+    """One finding per fault, in the order of :class:`Diagnosis`, general ones last."""
     quoted = _traceback_lines(lines)  # a traceback quotes the source, the words of an error among it
-    numbers = [n for n, line in enumerate(lines) if line.strip() and n not in quoted]
+    numbers = [n for n, line in enumerate(lines) if line.strip() and n not in quoted and not _PROGRESS.match(line)]
     words = [" ".join(lines[n].split()) for n in numbers]
-    starts = []
-    position = 0
-    for text in words:
-        starts.append(position)
-        position += len(text) + 1
+    starts = [0, *itertools.accumulate(len(text) + 1 for text in words)]
     whole = " ".join(words)
     found = []
     for fault in catalogue:
-        matches = [match for pattern in fault.patterns if (match := pattern.search(whole))]
-        if not matches:
-            continue
-        match = min(matches, key=re.Match.start)
-        index = bisect.bisect_right(starts, match.start()) - 1
-        groups = {name: value or "" for name, value in match.groupdict().items()}
-        cause, remedy = (_fill(text, groups) for text in (fault.cause, fault.remedy))
-        found.append(Finding(fault, numbers[index] + 1, words[index], cause, remedy))
-    found.sort(key=lambda f: (not f.fault.stops, f.line, f.fault.general))
+        matches = []  # (whether it is only a warning, where it starts, the match)
+        for pattern in fault.patterns:
+            for match in pattern.finditer(whole):
+                index = bisect.bisect_right(starts, match.start()) - 1
+                matches.append((numbers[index] in warned, index, match))
+                if numbers[index] not in warned:
+                    break
+        if matches:
+            warning, index, match = min(matches, key=lambda m: m[:2])
+            groups = {name: value or "" for name, value in match.groupdict().items()}
+            cause, remedy = (_fill(text, groups) for text in (fault.cause, fault.remedy))
+            stops = fault.stops and not warning
+            found.append(Finding(fault, stops, numbers[index] + 1, words[index], cause, remedy))
+    found.sort(key=lambda f: (not f.stops, f.line, f.fault.general))
     exact = [finding.line for finding in found if not finding.fault.general]
     return tuple(f for f in found if not f.fault.general or not any(abs(f.line - line) <= _NEAR for line in exact))
 
@@ -209,10 +221,12 @@ def _fill(text: str, groups: dict[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda match: groups.get(match[1], match[0]), text).replace(" ()", "")
 
 
-def _first_error_line(lines: Sequence[str]) -> int | None:
+def _first_error_line(lines: Sequence[str], warned: set[int]) -> int | None:
     """Index of the first real error; of the first consequence when there is nothing else; None for no error."""
     consequence = None
     for number in _candidates(lines):
+        if number in warned:
+            continue
         if not _CONSEQUENCE.search(lines[number]):
             return number
         consequence = number if consequence is None else consequence
@@ -223,14 +237,27 @@ def _candidates(lines: Sequence[str]) -> Iterator[int]:
     """Indexes of lines that report an error; a traceback counts by the exception that ends it."""
     number = 0
     while number < len(lines):
-        line = lines[number]
+        line = lines[number][:_HEAD]
         if trace := _TRACEBACK.match(line):
             end = _end_of_traceback(lines, number, trace[1])
             yield end
             number = end
-        elif _ERROR.search(line) and not _NOISE.search(line):
+        elif not _PROGRESS.match(line) and _ERROR.search(line) and not _NOISE.search(line):
             yield number
         number += 1
+
+
+def _warning_lines(lines: Sequence[str]) -> set[int]:
+    """Indexes of the lines of CMake's warnings, which go on until a line that is not indented."""
+    inside: set[int] = set()
+    for number, line in enumerate(lines):
+        if _CMAKE_WARNING.match(line):
+            inside.add(number)
+            for following in range(number + 1, len(lines)):
+                if lines[following][:1].strip():
+                    break
+                inside.add(following)
+    return inside
 
 
 def _traceback_lines(lines: Sequence[str]) -> set[int]:

@@ -19,7 +19,8 @@ def test_a_log_is_diagnosed_by_its_first_real_error(recipe: Recipe) -> None:
     found = diagnose_log(path)
     assert found.known == bool(recipe.fault)
     assert [f.fault.id for f in found.findings][:1] == [recipe.fault][: bool(recipe.fault)]
-    assert recipe.first in path.read_text("utf-8").splitlines()[found.line - 1]
+    line = found.line or found.findings[0].line  # what stops nothing is no error
+    assert recipe.first in path.read_text("utf-8").splitlines()[line - 1]
 
 
 def test_at_least_twenty_logs_were_provoked_and_ten_are_unknown() -> None:
@@ -88,6 +89,17 @@ def test_a_fault_that_stops_nothing_does_not_explain_another_failure() -> None:
     assert diagnose_text(log.replace("error: odd", "fine")).known
 
 
+def test_a_warning_of_cmake_is_no_failure_but_the_same_words_of_an_error_are() -> None:
+    words = '  Could not find a package configuration file provided by "miopen" with\n  any of these names\n\n'
+    warning = f"CMake Warning at LoadHIP.cmake:33 (find_package):\n{words}-- not found: no FFT\n"
+    (finding,) = diagnose_text(warning).findings
+    assert not finding.stops
+    found = diagnose_text(f"{warning}-- ok\nCMake Error at x:1 (find_package):\n{words}")
+    assert found.findings[0].stops
+    assert found.line == 7
+    assert not diagnose_text(f"{warning}x.cpp:1:1: error: odd\n").known
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -111,9 +123,12 @@ def test_a_malformed_entry_is_refused(tmp_path: Path, change: str, message: str)
 
 
 def test_logs_are_found_by_name_directory_and_pattern(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
     for name in ("a.log", "b.log", "c.txt"):
-        (tmp_path / name).write_text("x", "utf-8")
-    assert [p.name for p in find_logs(str(tmp_path))] == ["a.log", "b.log"]
-    assert [p.name for p in find_logs(str(tmp_path / "*.txt"))] == ["c.txt"]
+        (folder / name).write_text("x", "utf-8")
+    assert [p.name for p in find_logs(str(folder))] == ["a.log", "b.log"]
+    assert [p.name for p in find_logs(str(folder / "*.txt"))] == ["c.txt"]
+    assert len(find_logs(str(tmp_path / "*" / "*.log"))) == 2
     with pytest.raises(LogUnreadable):
         find_logs(str(tmp_path / "none.log"))
