@@ -34,6 +34,7 @@ def _repair(job: str, wheel: Path, dest: Path, *lib_dirs: str) -> None:
     from rocm_wheels.console import Console
     from rocm_wheels.elf.patch import Edit
     from rocm_wheels.repair import RepairOptions, apply_plan, plan_repair
+    from rocm_wheels.repair.graft import DEFAULT_LIB_DIRS
     from rocm_wheels.repair.providers import SDK_LAYOUTS
     from rocm_wheels.repair.rpath import origin
 
@@ -41,7 +42,7 @@ def _repair(job: str, wheel: Path, dest: Path, *lib_dirs: str) -> None:
         "analysed": RepairOptions(mode="retag"),
         "rpath": RepairOptions(mode="retag"),
         "retag": RepairOptions(mode="retag", plat="linux_x86_64"),
-        "fat": RepairOptions(mode="fat", lib_dirs=tuple(map(Path, lib_dirs))),
+        "fat": RepairOptions(mode="fat", lib_dirs=(*map(Path, lib_dirs), *DEFAULT_LIB_DIRS)),
     }[job]
     plan = plan_repair(wheel, options)
     if job == "rpath":

@@ -29,7 +29,7 @@ class Measured:
 def run(command: Sequence[str | Path], scratch: Path, result: Path, environment: Mapping[str, str]) -> Measured:
     """Run ``command`` with its temporary files in ``scratch``; ``result`` is the directory of its result.
 
-    Raises :class:`subprocess.CalledProcessError` with what the command said.
+    A command that fails ends the measurement with what it said.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     result.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def run(command: Sequence[str | Path], scratch: Path, result: Path, environment:
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, list(command), output.read())
+            raise SystemExit(f"{' '.join(map(str, command))} failed:\n{output.read()}")
     left = sum(_sizes((result,)))
     return Measured(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss >> 10, max(0, watch.most - left) >> 20)
 
