@@ -19,6 +19,7 @@ from rocm_wheels.console import Console, exit_codes, print_json, print_table
         "base": "base wheels to build upon instead of making them",
         "arch": "GPU targets whose data is taken from this machine, separated by ';'",
         "lib-dir": "directory to take ROCm from (repeatable)",
+        "sdk": "release of AMD's SDK wheels to require instead of base wheels of ours, such as 7.14.0",
         "rocm": "ROCm release of the base, when no wheel tells it",
         "device-extras": "leave device data to an extra per GPU target",
         "dry-run": "print the plan for wheels that carry ROCm, write nothing",
@@ -32,6 +33,7 @@ def layers(
     base: str = "",
     arch: str = "",
     lib_dir: list[str] | None = None,
+    sdk: str = "",
     rocm: str = "",
     device_extras: bool = False,
     dry_run: bool = False,
@@ -44,6 +46,7 @@ def layers(
     from rocm_wheels.config import load
     from rocm_wheels.gpu import parse_archs
     from rocm_wheels.layers import LayerOptions, make_layers, plan_layers
+    from rocm_wheels.layers.sdk import over_sdk
     from rocm_wheels.wheel.find import find_wheels
 
     with exit_codes(as_json=json):
@@ -55,6 +58,11 @@ def layers(
             device_extras=device_extras,
         )
         memory = load().memory
+        if sdk:
+            console = Console(quiet=json)
+            made = [over_sdk(path, sdk, Path(dest), console, memory_mib=memory) for path in find_wheels(wheel)]
+            print_json([str(path) for path in made]) if json else print_table(("wheel",), [(p,) for p in made])
+            return
         if dry_run:
             plan = plan_layers(find_wheels(wheel), options, memory)
             if json:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rocm_wheels.repair.providers import is_rocm
 from rocm_wheels.wheel.metadata import with_headers
 
 _SUMMARIES = {
@@ -42,6 +43,11 @@ def without_headers(text: str, name: str, unwanted: Callable[[str], bool]) -> st
         if key.lower() != name.lower() or not unwanted(value.strip()):
             kept.append(line)
     return "\n".join(kept) + separator + body
+
+
+def without_rocm_externals(text: str) -> str:
+    """``text`` without the ``Requires-External`` lines that ask for what a base wheel brings."""
+    return without_headers(text, "Requires-External", lambda value: is_rocm(value) or value.startswith("ROCm "))
 
 
 def components(sboms: Iterable[bytes]) -> dict[str, dict[str, Any]]:

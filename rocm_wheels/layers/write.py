@@ -18,7 +18,6 @@ from rocm_wheels.layers.base import ORIGINS
 from rocm_wheels.layers.model import LayersPlan, Piece, WheelPlan
 from rocm_wheels.repair import RepairPlan, apply_plan
 from rocm_wheels.repair.model import ElfPlan
-from rocm_wheels.repair.providers import is_rocm
 from rocm_wheels.wheel import WheelArchive, WheelWriter
 from rocm_wheels.wheel.metadata import headers, with_headers, with_tags
 from rocm_wheels.wheel.record import Row
@@ -152,13 +151,8 @@ class _Wheel:
     def _metadata(self, packages: set[str]) -> str:
         lines = {f"{folder}{package}.txt" for package in packages for folder in ("rocm/", "licenses/rocm/")}
         text = texts.without_headers(self.archive.metadata, "License-File", lines.__contains__)
-        text = texts.without_headers(text, "Requires-External", _is_rocm_line)
+        text = texts.without_rocm_externals(text)
         known = headers(text, "Provides-Extra")
         text = with_headers(text, "Provides-Extra", [arch for arch, _ in self.wheel.extras if arch not in known])
         extras = [f'{requirement}; extra == "{arch}"' for arch, requirement in self.wheel.extras]
         return with_headers(text, "Requires-Dist", [*self.wheel.requires, *extras])
-
-
-def _is_rocm_line(value: str) -> bool:
-    """Whether a ``Requires-External`` line asks for what a base wheel brings."""
-    return is_rocm(value) or value.startswith("ROCm ")

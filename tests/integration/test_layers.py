@@ -13,8 +13,9 @@ from installer.sources import WheelFile
 
 from rocm_wheels.console import Console
 from rocm_wheels.elf import ElfFile
-from rocm_wheels.errors import BaseMismatch, LayersDiffer, NoRocm
+from rocm_wheels.errors import BaseMismatch, LayersDiffer, NoRocm, UsageError
 from rocm_wheels.layers import LayerOptions, make_layers, plan_layers
+from rocm_wheels.layers.sdk import over_sdk
 from rocm_wheels.verify import VerifyOptions, verify
 from tests.layers_fixtures import ARCHS, Rocm, cold_load, make_framework
 from tests.publish_wheels import sha256
@@ -270,3 +271,27 @@ def test_verify_finds_nothing_wrong_with_the_set(layered: Path) -> None:
     report = verify(sorted(layered.glob("*.whl")), VerifyOptions(), CONSOLE)
     assert report.ok, report.findings
     assert {w.profile for w in report.wheels if w.wheel.name.startswith("rocm_layers")} == {"rocm-base"}
+
+
+def test_amds_sdk_is_required_where_the_release_fits(rocm: Rocm, tmp_path: Path) -> None:
+    built = make_framework(tmp_path, rocm, fat=False)
+    result = over_sdk(built, "5.7.1", tmp_path / "out", CONSOLE)
+    with WheelFile.open(result) as source:
+        source.validate_record(validate_contents=True)
+    assert "Requires-Dist: rocm[libraries]==5.7.1" in metadata(result)
+    assert not [line for line in metadata(result) if line.startswith("Requires-External")]
+    with zipfile.ZipFile(result) as archive:
+        elf = ElfFile.parse(archive.read("demo/lib/libdemo_hip.so"), "")
+    assert "$ORIGIN/../../_rocm_sdk_core/lib" in str(elf.runpath)
+
+
+def test_amds_sdk_of_another_release_or_beside_a_rocm_inside_is_refused(
+    rocm: Rocm, fat: list[Path], tmp_path: Path
+) -> None:
+    built = make_framework(tmp_path, rocm, fat=False)
+    with pytest.raises(BaseMismatch, match=r"was built for ROCm 5 .*the SDK would be 7.14.0"):
+        over_sdk(built, "7.14.0", tmp_path / "out", CONSOLE)
+    with pytest.raises(BaseMismatch, match="carries a ROCm of its own"):
+        over_sdk(fat[0], "5.7.1", tmp_path / "out", CONSOLE)
+    with pytest.raises(UsageError, match="is no release of ROCm"):
+        over_sdk(built, "latest", tmp_path / "out", CONSOLE)
