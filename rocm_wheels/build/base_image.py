@@ -6,11 +6,12 @@ import os
 import tempfile
 from pathlib import Path
 
-from rocm_wheels.build.container import ContainerEngine, first_error
+from rocm_wheels.build.container import ContainerEngine
 from rocm_wheels.build.process import Streamed, reaped
 from rocm_wheels.build.setup import ensure_packages
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
+from rocm_wheels.diagnose import first_error
 from rocm_wheels.errors import BaseUnavailable
 from rocm_wheels.release import Image
 

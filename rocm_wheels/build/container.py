@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from rocm_wheels.build.owner import LABEL, Owner
 from rocm_wheels.build.process import STARTED, SUPERVISOR, Streamed, reaped
 from rocm_wheels.build.runner import Command, Engine, Mount, after_start
 from rocm_wheels.console import Console
+from rocm_wheels.diagnose import first_error
 from rocm_wheels.errors import (
     ContainerStartFailed,
     EngineBroken,
@@ -295,15 +295,3 @@ def _mount_options(mounts: Sequence[Mount]) -> list[str]:
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
-
-
-_ERROR = re.compile(r"^(E: |ERROR: |error: |.*: error: |.*: not found$|.*No space left)", re.IGNORECASE)
-
-
-def first_error(log: str, *, lines: int = 12) -> str:
-    """The first lines of ``log`` that look like the cause, with what follows; its end when none does."""
-    kept = [line for line in log.splitlines() if line.strip()]
-    for number, line in enumerate(kept):
-        if _ERROR.match(re.sub(r"^#\d+ [\d.]+ ", "", line)):
-            return "\n".join(kept[number : number + lines])
-    return "\n".join(deque(kept, lines))

@@ -30,10 +30,10 @@ from rocm_wheels.build.report import Phase, render
 from rocm_wheels.build.toolchain import record_toolchain
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
+from rocm_wheels.diagnose import diagnose_text
 from rocm_wheels.errors import CompilerKilled, NoSpace, StageFailed
 
 _KILLED = re.compile(r"\bKilled\b|signal 9\b|SIGKILL|out of memory|exit code 137")
-_REAL_ERROR = re.compile(r"(\berror:|\bError\b|CMake Error|FAILED:|undefined reference|No space left|Killed)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,8 @@ class Builder:
 
     def _fail(self, stage: str, argv: Sequence[str], code: int, *, killed: int) -> None:
         text = self.log(stage).read_text("utf-8", "replace")
-        excerpt = first_error(text.rsplit("\n$ ", 1)[-1])
+        found = diagnose_text(text.rsplit("\n$ ", 1)[-1])
+        excerpt = found.excerpt
         if killed or _KILLED.search(excerpt):
             count = (
                 f"the kernel killed {killed} for memory" if killed else "a compiler was killed, most likely for memory"
@@ -146,10 +147,12 @@ class Builder:
                 f"{stage}: {count} with {available_memory() / 1e9:.1f} GB free now\n{excerpt}",
                 remedy="a single compiler is too large for this machine: close what else runs, or add memory or swap",
             )
-        raise StageFailed(
-            f"{stage} failed with exit code {code} in `{' '.join(argv)}`:\n{excerpt}",
-            remedy=f"the whole log is {self.log(stage)}; run again to resume at {stage}",
-        )
+        remedy = f"the whole log is {self.log(stage)}; run again to resume at {stage}"
+        if found.known:
+            cause = found.findings[0]
+            excerpt += f"\n{cause.fault.title}: {cause.cause}"
+            remedy = f"{cause.remedy}; {remedy}"
+        raise StageFailed(f"{stage} failed with exit code {code} in `{' '.join(argv)}`:\n{excerpt}", remedy=remedy)
 
     def _stamp_path(self, stage: str) -> Path:
         return self.plan.tree / "stamps" / f"{stage}.json"
@@ -245,15 +248,6 @@ def built_wheel(plan: BuildPlan) -> Path:
             remedy="build again with --fresh",
         )
     return wheels[0]
-
-
-def first_error(log: str, *, context: int = 3, length: int = 12) -> str:
-    """The first line of ``log`` that reports an error, with what stands around it; else its last lines."""
-    lines = log.splitlines()
-    for number, line in enumerate(lines):
-        if _REAL_ERROR.search(line):
-            return "\n".join(lines[max(0, number - context) : number + length])
-    return "\n".join(lines[-length:])
 
 
 def write_atomically(path: Path, text: str) -> None:

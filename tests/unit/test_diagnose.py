@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import ANY
 
 import pytest
 
+from rocm_wheels.build.stages import Builder
 from rocm_wheels.diagnose import diagnose_log, diagnose_text, find_logs, load_catalogue
 from rocm_wheels.diagnose.catalogue import STAGES, read_faults
 from rocm_wheels.diagnose.engine import clean
-from rocm_wheels.errors import CatalogueError, LogUnreadable
+from rocm_wheels.errors import CatalogueError, LogUnreadable, StageFailed
 from tests.provoke_logs import LOGS, Recipe, recipes
 
 CATALOGUE = {fault.id: fault for fault in load_catalogue()}
@@ -98,6 +102,19 @@ def test_a_warning_of_cmake_is_no_failure_but_the_same_words_of_an_error_are() -
     assert found.findings[0].stops
     assert found.line == 7
     assert not diagnose_text(f"{warning}x.cpp:1:1: error: odd\n").known
+
+
+def test_a_failed_stage_says_its_cause_and_what_mends_it(tmp_path: Path) -> None:
+    builder = Builder(plan=cast(Any, SimpleNamespace(tree=tmp_path)), engine=ANY, settings=ANY, console=ANY)
+    (tmp_path / "logs").mkdir()
+    builder.log("compile").write_text(
+        "$ cmake --build build\nk.hip:1:10: fatal error: 'cuda_runtime.h' file not found\n", "utf-8"
+    )
+    with pytest.raises(StageFailed) as failed:
+        builder._fail("compile", ["cmake", "--build", "build"], 1, killed=0)
+    assert "cuda_runtime.h is CUDA's" in failed.value.message
+    assert "run the hipify step first" in failed.value.remedy
+    assert "compile.log" in failed.value.remedy
 
 
 @pytest.mark.parametrize(

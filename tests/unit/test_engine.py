@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels import config
-from rocm_wheels.build.container import first_error
 from rocm_wheels.build.engine import ContainerEngine, HostEngine, find_engine
 from rocm_wheels.build.limits import Measure, needed
 from rocm_wheels.build.owner import Owner
@@ -218,15 +217,6 @@ def test_a_reused_process_number_is_not_the_owner() -> None:
 def test_a_label_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         Owner.parse(text)
-
-
-def test_the_first_error_of_a_log_is_found_with_what_follows() -> None:
-    log = "\n".join(["Reading lists", "#7 1.24 E: Unable to locate package x", "E: another", *["more"] * 30])
-    assert first_error(log, lines=3) == "#7 1.24 E: Unable to locate package x\nE: another\nmore"
-
-
-def test_a_log_without_a_known_error_gives_its_end() -> None:
-    assert first_error("a\n\nb\nc\n", lines=2) == "b\nc"
 
 
 def test_a_host_without_the_python_says_so(path: Path) -> None:
