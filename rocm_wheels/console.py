@@ -86,7 +86,7 @@ class Console:
             if now - last >= 10 and 0 < done < total:
                 last = now
                 left = (now - began) / done * (total - done)
-                self.line(f"  {text}: {done}/{total}, about {left:.0f} s left")
+                self.line(f"  {text}: {done}/{total}, about {duration(left)} left")
 
         return advance
 
@@ -95,6 +95,14 @@ def _stderr() -> RichConsole:
     from rich.console import Console as RichConsole
 
     return RichConsole(stderr=True, highlight=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """``2 h 05 min``, ``12 min``, ``40 s``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:

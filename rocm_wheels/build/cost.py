@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocm_wheels.build.ninja_log import Step, totals
+from rocm_wheels.console import duration
 from rocm_wheels.release import Cost
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ class Estimate:
     def lines(self) -> dict[str, str]:
         """What ``--dry-run`` shows."""
         return {
-            "estimate": f"{hours(self.core_seconds)} of one core, {hours(self.seconds)} by the clock, nothing cached",
-            "one more target": f"{hours(self.one_more_arch)} of one core",
-            "one more Python": f"{hours(self.one_more_python)} of one core",
+            "estimate": f"{duration(self.core_seconds)} of one core, {duration(self.seconds)} by the clock, nothing cached",
+            "one more target": f"{duration(self.one_more_arch)} of one core",
+            "one more Python": f"{duration(self.one_more_python)} of one core",
         }
 
 
@@ -45,14 +46,6 @@ def estimate(cost: Cost, *, archs: int, jobs: int) -> Estimate:
     per_arch = cost.hip_steps * cost.hip_seconds
     core = cost.cxx_steps * cost.cxx_seconds + per_arch * archs
     return Estimate(core, core / jobs, per_arch, cost.python_steps * cost.cxx_seconds)
-
-
-def hours(seconds: float) -> str:
-    """``2 h 05 min``, ``12 min``, ``40 s``."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
 
 def step_seconds(cost: Cost, archs: int) -> dict[str, float]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from rocm_wheels.build.compiler_cache import Calls
-from rocm_wheels.build.cost import hours
 from rocm_wheels.build.ninja_log import Step, totals
+from rocm_wheels.console import duration
 
 _COLOURS = {"C++": "#4878a8", "HIP": "#c8553d", "link": "#6a994e", "other": "#999999"}
 _WIDTH, _LANE = 1200, 14
@@ -56,7 +56,7 @@ class Phase:
         """What the report says of the phase."""
         cached = "; ".join(f"{language}: {calls}" for language, calls in self.compiler_cache.items())
         largest = f"{self.largest_process / 1e9:.2f} GB" if self.largest_process else ""
-        return self.stage, hours(self.seconds), hours(self.core_seconds), largest, cached
+        return self.stage, duration(self.seconds), duration(self.core_seconds), largest, cached
 
 
 HEADINGS = ("phase", "by the clock", "one core", "largest process", "compiler cache")
@@ -64,13 +64,13 @@ HEADINGS = ("phase", "by the clock", "one core", "largest process", "compiler ca
 
 def render(title: str, phases: Iterable[Phase], steps: Sequence[Step]) -> str:
     """The report as one HTML file without any other: phases, steps by kind, and the timeline."""
-    kinds = [(kind, f"{number}", hours(seconds)) for kind, (number, seconds) in totals(steps).items()]
+    kinds = [(kind, f"{number}", duration(seconds)) for kind, (number, seconds) in totals(steps).items()]
     longest = sorted(steps, key=lambda step: -step.seconds)[:15]
     parts = (
         _table(HEADINGS, [phase.row() for phase in phases]),
         _table(("kind", "steps", "seconds of all steps together"), kinds),
         _timeline(steps),
-        _table(("longest steps", ""), [(step.output, hours(step.seconds)) for step in longest]),
+        _table(("longest steps", ""), [(step.output, duration(step.seconds)) for step in longest]),
     )
     style = "body{font:14px sans-serif;margin:2em}td,th{text-align:left;padding:2px 12px}svg{overflow:visible}"
     name = html.escape(title)
@@ -97,4 +97,4 @@ def _timeline(steps: Sequence[Step]) -> str:
         name = f"<title>{html.escape(step.output)} {step.seconds:.1f} s</title>"
         bars.append(f'<rect {place} width="{width:.2f}" fill="{_COLOURS[step.kind]}">{name}</rect>')
     key = " ".join(f'<span style="color:{colour}">■ {kind}</span>' for kind, colour in _COLOURS.items())
-    return f'<p>{key}; {hours(end)}</p><svg width="{_WIDTH}" height="{len(free) * _LANE}">{"".join(bars)}</svg>'
+    return f'<p>{key}; {duration(end)}</p><svg width="{_WIDTH}" height="{len(free) * _LANE}">{"".join(bars)}</svg>'

@@ -11,9 +11,10 @@ import pytest
 
 from rocm_wheels.build import measured
 from rocm_wheels.build.compiler_cache import Calls
-from rocm_wheels.build.cost import estimate, hours, known_cost, learn
+from rocm_wheels.build.cost import estimate, known_cost, learn
 from rocm_wheels.build.ninja_log import Remaining, Step, read_log, totals
 from rocm_wheels.build.report import Phase, render
+from rocm_wheels.console import duration
 from rocm_wheels.release import Cost, load_matrix
 
 COST = Cost(
@@ -102,7 +103,7 @@ def test_a_build_from_the_cache_teaches_nothing(tmp_path: Path, log: Path, hits:
 
 @pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (300, "5 min"), (7500, "2 h 05 min")])
 def test_seconds_are_told_in_the_unit_that_a_person_would_use(seconds: float, text: str) -> None:
-    assert hours(seconds) == text
+    assert duration(seconds) == text
 
 
 def test_a_command_is_measured_with_its_children(tmp_path: Path) -> None:
