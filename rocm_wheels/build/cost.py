@@ -34,8 +34,9 @@ class Estimate:
 
     def lines(self) -> dict[str, str]:
         """What ``--dry-run`` shows."""
+        by_the_clock = f"{duration(self.seconds)} by the clock"
         return {
-            "estimate": f"{duration(self.core_seconds)} of one core, {duration(self.seconds)} by the clock, nothing cached",
+            "estimate": f"{duration(self.core_seconds)} of one core, {by_the_clock}, nothing cached",
             "one more target": f"{duration(self.one_more_arch)} of one core",
             "one more Python": f"{duration(self.one_more_python)} of one core",
         }
