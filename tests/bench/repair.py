@@ -95,7 +95,8 @@ def _fat(folder: Path) -> Row:
     with zipfile.ZipFile(fetch(_FAT)) as archive:
         member = next(n for n in archive.namelist() if posixpath.basename(n) == _LIBRARY)
         outside = Path(archive.extract(member, folder / "outside")).parent
-    extension = make_library(folder / "made", "_C.so", needs=[outside / _LIBRARY], soname=None)
+    link = [f"-L{outside}", f"-l:{_LIBRARY}"]  # by name: the library has no SONAME, so a path would be needed by path
+    extension = make_library(folder / "made", "_C.so", soname=None, options=link)
     wheel = make_wheel(folder / "in", "demo", files={"demo/_C.so": extension.read_bytes(), "demo/__init__.py": b""})
     work = _Work(folder / "fat", {"LD_LIBRARY_PATH": str(outside)})
     cp = work.run("cp", "cp", outside / _LIBRARY, work.result("cp"))
