@@ -6,8 +6,10 @@ with its lazy data for two GPUs, MIOpen with its databases.
 
 from __future__ import annotations
 
+import io
 import struct
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,11 +19,12 @@ from rocm_wheels.wheel.record import digest
 from tests.elf_fixtures import bundle, code, compressed, make_library
 
 ARCHS = ("gfx1030", "gfx1100")
-NAME, VERSION, TAG = "minitorch", "1.0+rocm5.7", "cp311-cp311-manylinux_2_41_x86_64"
+PYTHON = f"{sys.version_info.major}{sys.version_info.minor}"  # so that installers of this environment take the wheel
+NAME, VERSION, TAG = "minitorch", "1.0+rocm5.7", f"cp{PYTHON}-cp{PYTHON}-manylinux_2_41_x86_64"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LIB = "minitorch/lib"
 CORE, TOP, HIP, BLAS = (f"{LIB}/{n}" for n in ("libcore.so", "libtop.so", "libamdhip64.so.5", "librocblas.so.4"))
-EXTENSION = "minitorch/_C.cpython-311-x86_64-linux-gnu.so"
+EXTENSION = f"minitorch/_C.cpython-{PYTHON}-x86_64-linux-gnu.so"
 DATA = f"{LIB}/rocblas/library"
 MACHS = {"gfx1030": 0x36, "gfx1100": 0x41}
 Files = dict[str, bytes]
@@ -60,7 +63,7 @@ class Parts:
     def write(self, folder: Path) -> Path:
         """The wheel."""
         info = self.info or f"{self.name}-{self.version}.dist-info"
-        members = dict(self.files)
+        members = {name.replace("INFO/", f"{info}/"): data for name, data in self.files.items()}
         members[f"{info}/METADATA"] = ("\n".join(self.metadata) + "\n\nA description.\n").encode()
         members[f"{info}/WHEEL"] = ("\n".join(self.wheel) + "\n").encode()
         rows = [f"{name},{digest(data)},{len(data)}" for name, data in members.items()]
@@ -111,7 +114,7 @@ def good_files(folder: Path) -> Files:
         "minitorch/__init__.py": b"from minitorch import version\n",
         "minitorch/version.py": f"__version__ = {VERSION!r}\ngit_version = {COMMIT!r}\nhip = '5.7.1'\n".encode(),
         EXTENSION: extension.read_bytes(),
-        f"{NAME}-{VERSION}.dist-info/licenses/rocm/all.txt": b"The MIT License\n",
+        "INFO/licenses/rocm/all.txt": b"The MIT License\n",
         CORE: core.read_bytes(),
         TOP: top.read_bytes(),
         HIP: hip.read_bytes(),
@@ -122,12 +125,12 @@ def good_files(folder: Path) -> Files:
         part = f"TensileLibrary_Type_SS_Contraction_l_Ailk_Bjlk_Cijk_Dijk_{arch}"
         fallback = "TensileLibrary_Type_DD_Contraction_l_Ailk_Bjlk_Cijk_Dijk_fallback"
         files[f"{DATA}/TensileLibrary_lazy_{arch}.dat"] = f"\x82\xa5{part}\x00\xd9\x41{fallback}\x00".encode("latin-1")
-        files[f"{DATA}/{part}.dat"] = b"solutions"
-        files[f"{DATA}/{part}.co"] = b"code"
+        files[f"{DATA}/{part}.dat"] = f"solutions of {part}".encode()
+        files[f"{DATA}/{part}.co"] = f"code of {part}".encode()
         files[f"{DATA}/{fallback}.dat"] = b"solutions"
-        files[f"{DATA}/{fallback}_{arch}.hsaco"] = b"code"
-        files[f"{DATA}/Kernels.so-000-{arch}.hsaco"] = b"code"
-        files[f"minitorch/share/miopen/db/{arch}_20.HIP.fdb.txt"] = b"tuned"
+        files[f"{DATA}/{fallback}_{arch}.hsaco"] = f"fallback for {arch}".encode()
+        files[f"{DATA}/Kernels.so-000-{arch}.hsaco"] = f"kernels for {arch}".encode()
+        files[f"minitorch/share/miopen/db/{arch}_20.HIP.fdb.txt"] = f"tuned for {arch}".encode()
     return files
 
 
@@ -307,6 +310,18 @@ def objcopied(name: str, *arguments: str) -> Callable[[Parts, Path], None]:
     return change
 
 
+def retagged(policy: str) -> Callable[[Parts, Path], None]:
+    """File name and WHEEL promise an older system than one file keeps."""
+    code = '#include <stdlib.h>\n#include <math.h>\ndouble f(double x) { return hypot(x, atof(getenv("X"))); }'
+
+    def change(parts: Parts, folder: Path) -> None:
+        compiled(f"{LIB}/libm_user.so", code=code, options=["-lm"])(parts, folder)
+        parts.tag = TAG.replace("manylinux_2_41", policy)
+        wheel_header("Tag", parts.tag)(parts, folder)
+
+    return change
+
+
 # --- edits of the packed archive ------------------------------------------------------------------------------------
 
 
@@ -322,29 +337,18 @@ def _second_local(data: bytes) -> int:
 
 
 def zip64_block_without_need(data: bytes) -> bytes:
-    """What wheel 0.47's retagging leaves (pypa/wheel#692): a ZIP64 block in a local header whose sizes need none."""
-    at = _second_local(data)
-    name, extra = struct.unpack_from("<HH", data, at + 26)
-    assert extra == 0
-    block = struct.pack("<HHQQ", 1, 16, *reversed(struct.unpack_from("<II", data, at + 18)))
-    grown = data[: at + 28] + struct.pack("<H", 20) + data[at + 30 : at + 30 + name] + block + data[at + 30 + name :]
-    return _moved(grown, at, 20)
+    """What retagging by the wheel package before 0.48 leaves of entries with ZIP64 blocks (pypa/wheel#692).
 
-
-def _moved(data: bytes, after: int, by: int) -> bytes:
-    """Correct the offsets in the central directory after bytes were put in."""
-    changed = bytearray(data)
-    end = data.rfind(b"PK\5\6")
-    start = struct.unpack_from("<I", data, end + 16)[0] + by
-    struct.pack_into("<I", changed, end + 16, start)
-    at = start
-    while data[at : at + 4] == b"PK\1\2":
-        offset = struct.unpack_from("<I", data, at + 42)[0]
-        if offset > after:
-            struct.pack_into("<I", changed, at + 42, offset + by)
-        lengths = struct.unpack_from("<HHH", data, at + 28)
-        at += 46 + sum(lengths)
-    return bytes(changed)
+    Members are written again with the entries that were read, whose extra fields still have the block of the old file.
+    """
+    block = struct.pack("<HHQQ", 1, 16, 0, 0)
+    again = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(again, "w") as new:
+        for entry in old.infolist():
+            content = old.read(entry)
+            entry.extra = block if entry.filename.endswith(".so") else b""
+            new.writestr(entry, content)
+    return again.getvalue()
 
 
 def at_central(offset: int, layout: str, value: int) -> Callable[[bytes], bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,9 +23,9 @@ from tests.verify_corruptions import (
     PT_LOAD,
     PT_PHDR,
     PT_STACK,
+    PYTHON,
     TAG,
     TOP,
-    VERSION,
     Corruption,
     Files,
     Parts,
@@ -41,6 +40,7 @@ from tests.verify_corruptions import (
     header,
     member,
     objcopied,
+    retagged,
     segment,
     setting,
     stub,
@@ -55,7 +55,6 @@ from tests.verify_corruptions import (
 C = Corruption
 TENSILE = "TensileLibrary_Type_SS_Contraction_l_Ailk_Bjlk_Cijk_Dijk_gfx1030"
 FALLBACK = "TensileLibrary_Type_DD_Contraction_l_Ailk_Bjlk_Cijk_Dijk_fallback"
-INFO = f"{NAME}-{VERSION}.dist-info"
 
 
 def _blank_first(data: bytes) -> bytes:
@@ -65,18 +64,6 @@ def _blank_first(data: bytes) -> bytes:
 
 def _noise(data: bytes) -> bytes:
     return data[:40] + bytes(b ^ 0x5A for b in data[40:])
-
-
-def retagged(policy: str) -> Callable[[Parts, Path], None]:
-    """File name and WHEEL promise an older system than one file keeps."""
-    code = '#include <stdlib.h>\n#include <math.h>\ndouble f(double x) { return hypot(x, atof(getenv("X"))); }'
-
-    def change(parts: Parts, folder: Path) -> None:
-        compiled(f"{LIB}/libm_user.so", code=code, options=["-lm"])(parts, folder)
-        parts.tag = TAG.replace("manylinux_2_41", policy)
-        wheel_header("Tag", parts.tag)(parts, folder)
-
-    return change
 
 
 ARCHIVE = [
@@ -132,10 +119,10 @@ PACKAGE = [
     C("metadata", "Wheel-Version of the future", parts=wheel_header("Wheel-Version", "2.0")),
     C("metadata-format", "licence of a newer format", parts=header("License-Expression", "MIT")),
     C("tag-disagrees", "platform", parts=wheel_header("Tag", TAG.replace("2_41", "2_17"))),
-    C("tag-disagrees", "Python", parts=wheel_header("Tag", TAG.replace("cp311-cp311", "cp312-cp312"))),
+    C("tag-disagrees", "Python", parts=wheel_header("Tag", TAG.replace(PYTHON, "399"))),
     C("purelib", "pure", parts=wheel_header("Root-Is-Purelib", "true")),
     C("licence", "named and not there", parts=header("License-File", "COPYING")),
-    C("licence-missing", "no text for ROCm", parts=without(f"{INFO}/licenses/rocm/all.txt")),
+    C("licence-missing", "no text for ROCm", parts=without("INFO/licenses/rocm/all.txt")),
 ]
 
 ELF = [
@@ -243,7 +230,7 @@ IDENTITY = [
     C(
         "python-abi",
         "another Python",
-        parts=lambda p, _: p.files.update({EXTENSION.replace("311", "312"): p.files.pop(EXTENSION)}),
+        parts=lambda p, _: p.files.update({EXTENSION.replace(PYTHON, "399"): p.files.pop(EXTENSION)}),
     ),
     C("python-abi", "needs libpython", parts=compiled(EXTENSION, needs=stub("libpython3.11.so.1.0"))),
 ]
