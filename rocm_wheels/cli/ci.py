@@ -34,7 +34,7 @@ def ci(
     registry: str = "",
     limit: int = 2000,
 ) -> None:
-    """Write a pipeline that builds, repairs, verifies and publishes every wheel of a release.
+    """Write a pipeline that builds, verifies and publishes a release's wheels.
 
     Example: invoke ci gitlab --release minitorch --python 3.13 --arch gfx1030 --arch gfx1100
     """

@@ -10,7 +10,7 @@ from rocm_wheels.console import exit_codes
 
 @task
 def docs(_: Context) -> None:
-    """Write docs/reference.md and docs/troubleshooting.md anew from the code and the catalogue of faults.
+    """Write docs/reference.md and docs/troubleshooting.md anew.
 
     Example: invoke docs
     """

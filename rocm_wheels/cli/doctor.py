@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @task(help={"fix": "make what is missing where that is safe: directories, packages", **JSON})
 def doctor(_: Context, fix: bool = False, json: bool = False) -> None:
-    """Say in under ten seconds what would make a build, repair or upload fail; exit code 17 if something would.
+    """Say what would make a build, repair or upload fail; exit code 17 if one would.
 
     Example: invoke doctor --fix
     """

@@ -37,7 +37,7 @@ def fetch(_: Context, release: str, dest: str) -> None:
     }
 )
 def lock(_: Context, release: str, ref: str = "", fork: bool = False, update: bool = False, json: bool = False) -> None:
-    """Resolve a release's git source and submodules to commits and write locks/RELEASE.toml.
+    """Resolve a release's git source and submodules to commits, in locks/.
 
     Example: invoke lock 2.9.1 --fork
     """

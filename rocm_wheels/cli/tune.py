@@ -32,7 +32,7 @@ def env(
     explain: bool = False,
     json: bool = False,
 ) -> None:
-    """Write a file to source before running a wheel: caches per wheel and GPU, and what each variable is good for.
+    """Write a file of environment variables to source before a wheel runs.
 
     Example: invoke env --version 2.6.0+rocm5.7 --gpu 'RX 6600' --dest activate-rocm.sh
     """

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from rocm_wheels.build.plan import default_jobs
+from rocm_wheels.build.memory import default_jobs
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
 from rocm_wheels.doctor import containers
