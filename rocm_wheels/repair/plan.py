@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
-
 from rocm_wheels.elf.patch import Edit
 from rocm_wheels.errors import NothingToRepair, PlatformImpossible, UnusedExclude, UsageError
 from rocm_wheels.repair.facts import ElfFacts, has_elf, wheel_facts
@@ -249,7 +247,12 @@ def _renamed(elves: dict[str, ElfFacts], by_name: dict[str, str]) -> dict[str, s
 
 def _requires(archive: WheelArchive, name: str) -> bool:
     """Whether METADATA declares the distribution ``name`` as a dependency."""
-    for line in headers(archive.metadata, "Requires-Dist"):
+    lines = [line for line in headers(archive.metadata, "Requires-Dist") if line.lower().startswith(name)]
+    if not lines:
+        return False
+    from packaging.requirements import InvalidRequirement, Requirement  # its grammar is much to compile
+
+    for line in lines:
         try:
             requirement = Requirement(line)
         except InvalidRequirement:

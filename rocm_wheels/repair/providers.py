@@ -6,11 +6,10 @@ preload list of ROCm/TheRock `build_prod_wheels.py`, and the packages of Debian'
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
-
-from rocm_wheels.gpu import GENERIC_TARGETS, KNOWN_TARGETS
 
 # Opened by name by torch, Triton, roctracer or each other: never renamed.
 _ROCM = re.compile(
@@ -46,8 +45,14 @@ OPENS: dict[str, tuple[str, ...]] = {
 }
 
 _VERSION = re.compile(r"\.so(\.\d+)*$")
-# Longest name first: MIOpen writes the number of compute units right behind the target (gfx90a68, gfx94280).
-_GFX = re.compile("|".join(sorted((*KNOWN_TARGETS, *GENERIC_TARGETS), key=lambda name: (-len(name), name))))
+
+
+@functools.cache
+def _targets() -> re.Pattern[str]:
+    """Any GPU target, the longest first: MIOpen writes the compute units right behind it (gfx90a68, gfx94280)."""
+    from rocm_wheels.gpu import GENERIC_TARGETS, KNOWN_TARGETS
+
+    return re.compile("|".join(sorted((*KNOWN_TARGETS, *GENERIC_TARGETS), key=lambda name: (-len(name), name))))
 
 
 def is_rocm(name: str) -> bool:
@@ -73,5 +78,5 @@ def stem(name: str) -> str:
 
 def serves(file: str, archs: tuple[str, ...]) -> bool:
     """Whether a data file is for one of ``archs``, or for none in particular. No archs: all files are wanted."""
-    named = set(_GFX.findall(PurePosixPath(file).as_posix()))
+    named = set(_targets().findall(PurePosixPath(file).as_posix()))
     return not named or not archs or bool(named & {arch.partition(":")[0] for arch in archs})
