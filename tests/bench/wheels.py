@@ -50,6 +50,11 @@ WHEELS = {
         "e8097aa9dde2b759604e7b3f163e50dc83380968002e32fc770a8f91126d1b55",
         "one library of 560 MB, device code as it is",
     ),
+    "plugin": RealWheel(
+        "jax_rocm7_plugin-0.10.2-cp311-cp311-manylinux_2_27_x86_64.whl",
+        "fc6c3f6641d99916ea1896353a0c27187f1fcddb811768d4607d7e78834571a3",
+        "takes ROCm and JAX's own library from outside",
+    ),
     "cupy": RealWheel(
         "cupy_rocm_7_0-14.2.0-cp312-cp312-manylinux2014_x86_64.whl",
         "4912fcd48491adc332ebc7ed6f1d7487545ee2b9cf6fcc906b7827dbe182fe7f",
