@@ -197,3 +197,21 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with make_server(tmp_path, console=CONSOLE, port=0) as server:
         with pytest.raises(UsageError, match="is in use"):
             make_server(tmp_path, console=CONSOLE, port=server.server_address[1])
+
+
+def test_of_conflicting_sets_in_one_index_the_pinned_one_is_locked_whole(tmp_path: Path) -> None:
+    """Nightlies: every day's framework fits that day's companions only (pypa/pip#13834)."""
+    wheels = []
+    for day in range(12):
+        version = f"2.5.0.dev{day}+rocm5.7"
+        wheels.append(make_wheel(tmp_path / "dist", "torchx", version, requires=[f"tritonx =={version}"]))
+        wheels.append(make_wheel(tmp_path / "dist", "tritonx", version))
+        wheels.append(make_wheel(tmp_path / "dist", "visx", f"0.20.dev{day}", requires=[f"torchx =={version}"]))
+    report = publish(wheels, f"dir:{tmp_path / 'private'}", settings=Settings(), console=CONSOLE)
+    with served(tmp_path / "private") as url:
+        locked = lock(url, ["torchx==2.5.0.dev3+rocm5.7", "visx>=0.1.dev0"], sys.executable, console=CONSOLE)
+        written = consume(url, ["visx==0.20.dev7"], [sys.executable], tmp_path / "for-you", console=CONSOLE)
+    assert report.warnings == ()
+    assert [str(w.version) for w in locked] == ["2.5.0.dev3+rocm5.7", "2.5.0.dev3+rocm5.7", "0.20.dev3"]
+    pins = next(p for p in written.files if p.name.startswith("requirements-")).read_text()
+    assert "torchx==2.5.0.dev7+rocm5.7" in pins and "tritonx==2.5.0.dev7+rocm5.7" in pins
