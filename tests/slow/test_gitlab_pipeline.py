@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,31 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ContainerEngine:
     return found
 
 
+def runner(folder: Path) -> str:
+    """gitlab-ci-local from PATH, or from npm, which compiles a part of it."""
+    if found := shutil.which("gitlab-ci-local"):
+        return found
+    subprocess.run(["npm", "install", "--silent", "--no-audit", "--prefix", str(folder), RUNNER], check=True)
+    return str(folder / "node_modules/.bin/gitlab-ci-local")
+
+
+def leftovers() -> set[str]:
+    """The volumes that the runner keeps its jobs' files in."""
+    listed = subprocess.run(["podman", "volume", "ls", "--quiet"], capture_output=True, text=True, check=True)
+    return {name for name in listed.stdout.split() if name.startswith("gcl-")}
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers() -> Iterator[None]:
+    before = leftovers()
+    yield
+    for name in leftovers() - before:
+        users = ["podman", "ps", "--all", "--quiet", "--filter", f"volume={name}"]
+        for container in subprocess.run(users, capture_output=True, text=True, check=True).stdout.split():
+            subprocess.run(["podman", "rm", "--force", container], check=True)
+        subprocess.run(["podman", "volume", "rm", name], check=True)
+
+
 def test_the_gitlab_pipeline_carries_minitorch_from_source_to_index(tmp_path: Path, engine: ContainerEngine) -> None:
     (cell,) = ci.plan_cells(load(), images=["debian-trixie"], pythons=["3.13"], archs=["gfx1030"])
     repo = tmp_path / "repo"
@@ -61,14 +87,13 @@ def test_the_gitlab_pipeline_carries_minitorch_from_source_to_index(tmp_path: Pa
     subprocess.run([*git, "add", "-A"], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "pipeline"], check=True)
     subprocess.run([*git, "remote", "set-url", "origin", "https://gitlab.example/team/rocm-wheels.git"], check=True)
-    subprocess.run(["npm", "install", "--silent", "--prefix", str(tmp_path / "npm"), RUNNER], check=True)
 
     names = {name.upper(): value for name, value in vars(cell).items()} | {
         "REGISTRY": REPOSITORY,
         "ROCM_WHEELS_INDEX": "dir:index",
         "CI_COMMIT_REF_PROTECTED": "true",
     }
-    command = [str(tmp_path / "npm/node_modules/.bin/gitlab-ci-local"), "--file", ".gitlab/rocm-wheels.yml"]
+    command = [runner(tmp_path / "npm"), "--file", ".gitlab/rocm-wheels.yml"]
     command += ["--container-executable", "podman", "--pull-policy", "if-not-present", "--helper-image", HELPER]
     for name, value in names.items():
         command += ["--variable", f"{name}={value}"]
