@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +44,16 @@ def make_layers(
     with tempfile.TemporaryDirectory(prefix=".rocm-layers-", dir=dest) as scratch:
         plan = plan_layers(_with_rocm(wheels, options, Path(scratch), console, memory_mib), options, memory_mib)
         written = write_layers(plan, dest, console, memory_mib=memory_mib)
+        for given, framework in zip(wheels, plan.frameworks, strict=True):
+            _carry_manifest(given, dest / framework.name)
         return measure_report(plan, written, wheels)
+
+
+def _carry_manifest(given: Path, result: Path) -> None:
+    """The build's manifest beside a wheel goes with it; publishing completes it."""
+    manifest, target = given.with_suffix(".manifest.json"), result.with_suffix(".manifest.json")
+    if manifest.is_file() and manifest != target:
+        shutil.copyfile(manifest, target)
 
 
 def _with_rocm(

@@ -260,6 +260,14 @@ def test_device_data_is_left_to_extras_when_asked(fat: list[Path], tmp_path: Pat
     assert len([line for line in lines if line.startswith("Requires-Dist") and "extra" not in line]) == 2
 
 
+def test_the_manifest_of_the_build_goes_along(rocm: Rocm, tmp_path: Path) -> None:
+    wheel = make_framework(tmp_path, rocm)
+    wheel.with_suffix(".manifest.json").write_text('{"rocm": "5.7"}')
+    make_layers([wheel], LayerOptions(), tmp_path / "out", CONSOLE)
+    (manifest,) = (tmp_path / "out").glob("*.json")
+    assert manifest.name.startswith("demo-1.0+rocm5.7-") and manifest.read_text() == '{"rocm": "5.7"}'
+
+
 def test_the_report_counts_bytes(root: Path, fat: list[Path], tmp_path: Path) -> None:
     report = make_layers(fat, LayerOptions(), tmp_path, CONSOLE)
     assert report.fat == report.fat_install == sum(p.stat().st_size for p in fat)
