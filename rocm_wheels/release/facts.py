@@ -83,7 +83,7 @@ class Facts:
     cxx_standard: Cell[int]
     triton_package: Cell[str]
     triton: Cell[str]
-    numpy: Cell[str]
+    numpy: Cell[tuple[str, ...]]
     numpy_runtime: Cell[str]
     cmake: Cell[str]
     setuptools: Cell[str]
@@ -123,7 +123,7 @@ COLUMNS: dict[str, str] = {
     "cxx_standard": "C++ standard of the sources",
     "triton_package": "name under which Triton for ROCm is asked for",
     "triton": "pinned version of Triton",
-    "numpy": "numpy to build against",
+    "numpy": "numpy that the official build was made against",
     "numpy_runtime": "numpy at run time",
     "cmake": "CMake window",
     "setuptools": "setuptools window",

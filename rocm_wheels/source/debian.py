@@ -116,6 +116,7 @@ def _private_apt(state: Path, source: Source, settings: Settings) -> list[str]:
         (state / name).mkdir(parents=True, exist_ok=True)
     signed = f"[signed-by={_KEYRING}] " if _KEYRING.is_file() else ""
     sources = state / "sources.list"
+    sources.touch(mode=0o600)  # a mirror's address may hold a password
     sources.write_text(f"deb-src {signed}{settings.base_mirror or machine_mirror()} {source.suite} main\n", "utf-8")
     values = {
         "Dir::Etc::sourcelist": sources,

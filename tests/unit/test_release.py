@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -180,6 +181,10 @@ def test_values_are_what_they_claim_to_be(release: Release) -> None:
     assert all(lowest.contains(p.rstrip("t")) for p in release.pythons)
     for rocm in (*facts.rocm.require("rocm"), *(facts.amd_rocm.value or ())):
         Version(rocm)
+    for python in release.pythons:
+        wanted = [Requirement(text).marker for text in facts.numpy.require("numpy")]
+        environment = {"python_version": python.rstrip("t")}
+        assert sum(marker is None or marker.evaluate(environment) for marker in wanted) == 1
     assert all(facts.archs_for(rocm) for rocm in facts.rocm.require("rocm"))
     assert all(trap.source for trap in facts.traps)
 
