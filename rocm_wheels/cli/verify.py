@@ -100,8 +100,18 @@ def _print_report(report: Report) -> None:
 
 
 def _print_findings(findings: Sequence[Finding], title: str) -> None:
-    rows = [(f.check.severity.name.lower(), f.check.id, f.member, f.evidence) for f in findings]
-    print_table(("severity", "check", "file", "evidence"), rows, title=title)
+    """One row for the same evidence in many files; `--json` has them all."""
+    files: dict[tuple[str, str, str], list[str]] = {}
+    for f in findings:
+        files.setdefault((f.check.severity.name.lower(), f.check.id, f.evidence), []).append(f.member)
+    rows = [
+        (severity, check, members[0] + (f" and {len(members) - 1} more" if members[1:] else ""), evidence)
+        for (severity, check, evidence), members in files.items()
+    ]
+    if rows:
+        print_table(("severity", "check", "file", "evidence"), rows, title=title)
+    else:
+        print(f"{title}: no findings")
 
 
 def refuse(report: Report) -> None:
