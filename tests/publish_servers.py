@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import importlib.util
 import json
 import os
 import shutil
@@ -21,6 +22,12 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
+
+import pytest
+
+from rocm_wheels.config import Settings
+from rocm_wheels.console import Console
+from rocm_wheels.publish import publish
 
 
 @dataclass(frozen=True)
@@ -296,3 +303,23 @@ def wait_for_port(port: int) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"nothing listens on port {port} after 30 s")
+
+
+@contextlib.contextmanager
+def index_server(kind: str, folder: Path, wheels: Sequence[Path], settings: Settings) -> Iterator[str]:
+    """The address for installers of a pypiserver, a devpi or a static directory behind nginx that holds ``wheels``."""
+    console = Console(quiet=True)
+    if kind == "nginx":
+        if not has_nginx():
+            pytest.skip("nginx is not installed (apt-get install nginx-light)")
+        publish(wheels, f"dir:{folder / 'static'}", settings=settings, console=console)
+        with nginx(folder / "nginx", f"root {folder / 'static'}; index index.html;") as server:
+            yield f"{server.url}simple/"
+    elif kind == "devpi":
+        if importlib.util.find_spec("devpi_server") is None:
+            pytest.skip("devpi-server is not installed (pip install devpi-server)")
+        with devpi(folder / "devpi") as server:
+            yield publish(wheels, server.url, settings=settings, console=console).index_url
+    else:
+        with pypiserver(folder / "server") as server:
+            yield publish(wheels, server.url, settings=settings, console=console).index_url

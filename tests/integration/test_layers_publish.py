@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import subprocess
 import sys
 import threading
@@ -21,7 +20,7 @@ from rocm_wheels.publish.consume import consume, hashes, lock
 from rocm_wheels.publish.install import Tool
 from rocm_wheels.publish.serve import make_server
 from tests.layers_fixtures import ARCHS, TAG, Rocm, cold_load, make_framework
-from tests.publish_servers import devpi, has_nginx, nginx, pypiserver
+from tests.publish_servers import index_server
 from tests.publish_wheels import make_wheel
 
 pytestmark = pytest.mark.integration
@@ -58,25 +57,6 @@ def served(folder: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@contextlib.contextmanager
-def index(kind: str, folder: Path, wheels: list[Path], settings: Settings) -> Iterator[str]:
-    """The address for installers of an index of this kind that holds ``wheels``."""
-    if kind == "nginx":
-        if not has_nginx():
-            pytest.skip("nginx is not installed (apt-get install nginx-light)")
-        publish(wheels, f"dir:{folder / 'static'}", settings=settings, console=CONSOLE)
-        with nginx(folder / "nginx", f"root {folder / 'static'}; index index.html;") as server:
-            yield f"{server.url}simple/"
-    elif kind == "devpi":
-        if importlib.util.find_spec("devpi_server") is None:
-            pytest.skip("devpi-server is not installed (pip install devpi-server)")
-        with devpi(folder / "devpi") as server:
-            yield publish(wheels, server.url, settings=settings, console=CONSOLE).index_url
-    else:
-        with pypiserver(folder / "server") as server:
-            yield publish(wheels, server.url, settings=settings, console=CONSOLE).index_url
-
-
 @pytest.mark.parametrize("kind", ["pypiserver", "devpi", "nginx"])
 def test_layers_install_by_one_command_and_load_cold(
     kind: str, layered: list[Path], public: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -86,7 +66,7 @@ def test_layers_install_by_one_command_and_load_cold(
     monkeypatch.setenv("TWINE_PASSWORD", "pass-of-team")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", public)
     monkeypatch.setenv("UV_INDEX", public)
-    with index(kind, tmp_path, layered, Settings(cache_dir=str(tmp_path / "cache"))) as url:
+    with index_server(kind, tmp_path, layered, Settings(cache_dir=str(tmp_path / "cache"))) as url:
         locked = lock(url, [DEMO, "vision"], sys.executable, console=CONSOLE)
         assert {w.name for w in locked} == {
             "demo",
