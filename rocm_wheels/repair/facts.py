@@ -62,8 +62,7 @@ def wheel_facts(archive: WheelArchive, memory_mib: int) -> dict[str, ElfFacts]:
 
     Raises :class:`NotElf` for a foreign machine, :class:`BrokenElf` and :class:`BrokenArchive`.
     """
-
-    room = Budget(memory_mib << 18)
+    room = Budget(memory_mib << 18)  # a quarter, for what stays of big members
 
     def visit(inflated: Inflated) -> ElfFacts | None:
         member, sink = inflated.member, inflated.sink

@@ -56,12 +56,20 @@ class Piece:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def _library() -> ctypes.CDLL | None:
     library = ctypes.CDLL(zlib_ng.__file__)
-    for name in ("zng_inflateInit2", "zng_inflate"):
-        getattr(library, name).argtypes = [ctypes.c_void_p, ctypes.c_int]
-    library.zng_inflateEnd.argtypes = [ctypes.c_void_p]
+    try:
+        for name in ("zng_inflateInit2", "zng_inflate"):
+            getattr(library, name).argtypes = [ctypes.c_void_p, ctypes.c_int]
+        library.zng_inflateEnd.argtypes = [ctypes.c_void_p]
+    except AttributeError:
+        return None
     return library
+
+
+def can_walk() -> bool:
+    """Whether zlib-ng's own functions are to be seen in this build of its extension module."""
+    return _library() is not None
 
 
 def walk(read: Callable[[int, int], bytes], size: int, where: str) -> Iterator[Piece]:
@@ -71,7 +79,7 @@ def walk(read: Callable[[int, int], bytes], size: int, where: str) -> Iterator[P
     """
     library, stream = _library(), _Stream()
     address = ctypes.addressof(stream)
-    if library.zng_inflateInit2(address, _RAW) != _OK:
+    if library is None or library.zng_inflateInit2(address, _RAW) != _OK:
         raise MemoryError("zlib-ng cannot start to inflate")
     try:
         yield from _pieces(library.zng_inflate, stream, read, size, where)

@@ -14,7 +14,7 @@ from isal import isal_zlib
 
 from rocm_wheels.errors import BrokenArchive, BrokenWheel
 from rocm_wheels.wheel.archive import DEFLATED, Member, WheelArchive
-from rocm_wheels.wheel.blocks import Piece, walk
+from rocm_wheels.wheel.blocks import Piece, can_walk, walk
 from rocm_wheels.wheel.change import Change, Changes
 from rocm_wheels.wheel.codec import Extent, Packed, Part, deflate_range
 from rocm_wheels.wheel.inflate import beside
@@ -25,7 +25,7 @@ _MOST_HELD = 64 << 20
 
 
 class Unspliceable(Exception):
-    """A block is too long to be held: the member has to be deflated as a whole."""
+    """The member has to be deflated as a whole: it is stored, or one of its blocks is too long to be held."""
 
 
 def splice(
@@ -36,7 +36,7 @@ def splice(
     ``recorded`` is the hash that RECORD has of the member: :class:`BrokenWheel` is raised for another content,
     :class:`BrokenArchive` for a damaged stream, :class:`Unspliceable` when this way is not open.
     """
-    if member.method != DEFLATED:
+    if member.method != DEFLATED or not can_walk():
         raise Unspliceable(member.name)
     where = f"{archive.path.name}: member {member.name} at {member.offset:#x}"
     splicer = _Splicer(archive, member, changes, tail)

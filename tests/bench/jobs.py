@@ -39,8 +39,8 @@ def _repair(job: str, wheel: Path, dest: Path, *lib_dirs: str) -> None:
     from rocm_wheels.repair.rpath import origin
 
     options = {
-        "analysed": RepairOptions(mode="retag"),
-        "rpath": RepairOptions(mode="retag"),
+        "analysed": RepairOptions(mode="retag", exclude=("*",)),
+        "rpath": RepairOptions(mode="retag", exclude=("*",)),
         "retag": RepairOptions(mode="retag", plat="linux_x86_64"),
         "fat": RepairOptions(mode="fat", lib_dirs=(*map(Path, lib_dirs), *DEFAULT_LIB_DIRS)),
     }[job]

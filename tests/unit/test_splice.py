@@ -17,7 +17,7 @@ from zlib_ng import zlib_ng
 
 from rocm_wheels.errors import BrokenArchive, BrokenWheel
 from rocm_wheels.wheel import Member, WheelArchive
-from rocm_wheels.wheel.blocks import walk
+from rocm_wheels.wheel.blocks import can_walk, walk
 from rocm_wheels.wheel.change import Change
 from rocm_wheels.wheel.codec import Packed
 from rocm_wheels.wheel.record import digest, encode_digest
@@ -194,6 +194,13 @@ def test_a_stored_member_is_left_to_deflate(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, files={"demo/a": b"a" * 1000}, compression=zipfile.ZIP_STORED)
     with WheelArchive.open(wheel) as archive, pytest.raises(Unspliceable):
         splice(archive, archive.member("demo/a"), [])
+
+
+def test_this_build_of_zlib_ng_shows_its_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_walk()
+    monkeypatch.setattr("rocm_wheels.wheel.blocks._library", lambda: None)
+    with pytest.raises(Unspliceable):
+        Archive(zlib.compress(b"words", 6, -15), b"words").splice([])
 
 
 def test_a_block_that_is_too_long_is_left_to_deflate(monkeypatch: pytest.MonkeyPatch) -> None:
