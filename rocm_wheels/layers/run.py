@@ -90,6 +90,11 @@ def plan_layers(wheels: Sequence[Path], options: LayerOptions, memory_mib: int =
     splits = [read_split(path, memory_mib) for path in wheels]
     for split in splits:
         _check(split)
+    if not options.base and not any(split.layers for split in splits):
+        raise NoRocm(
+            "none of these wheels carries ROCm yet",
+            remedy="leave out --dry-run, which lets one be repaired first, or run `invoke repair --mode fat`",
+        )
     pieces: tuple[Piece, ...] = ()
     if options.base:
         base = read_base(options.base)
@@ -192,7 +197,12 @@ def _check_base(split: Split, own: _Own, base: Base) -> None:
         )
     for member in split.layers:
         there = base.origins.get(split.place(member))
-        if there not in (None, split.digests[member]):
+        if there is None:
+            raise BaseMismatch(
+                f"{split.wheel.name} carries {member}, which the base {base.version} does not have",
+                remedy="make a new base of all wheels in one call, or repair this one for the GPU targets of the base",
+            )
+        if there != split.digests[member]:
             raise BaseMismatch(
                 f"{split.wheel.name} was built with another {posixpath.basename(member)} than the one in the base "
                 f"{base.version}",
@@ -225,11 +235,14 @@ def _edit(member: str, facts: ElfFacts, split: Split, own: _Own, base: Base) -> 
         return None  # lies somewhere else once it is installed
     here = posixpath.dirname(member)
     targets = {e: _target(here, e) for e in facts.search_path.split(":")}
-    seeks = any(name in base.libraries and name not in own.by_name for name in facts.needed)
-    seeks |= bool(split.layers) and split.home in targets.values()
+    outside = [
+        posixpath.dirname(base.libraries[n]) for n in facts.needed if n in base.libraries and n not in own.by_name
+    ]
+    seeks = bool(outside) or (bool(split.layers) and split.home in targets.values())
+    layouts = dict.fromkeys((*base.folders, *outside)) if seeks else {}
     old = ":".join(entry for entry, target in targets.items() if target not in SDK_LAYOUTS)
     needs = [Need(n, "wheel", own.by_name[n]) for n in facts.needed if n in own.by_name]
-    wanted = search_path(member, needs, old, folders=own.folders, layouts=base.folders if seeks else (), absolute=())
+    wanted = search_path(member, needs, old, folders=own.folders, layouts=layouts, absolute=())
     rpath = None if wanted == facts.search_path and (facts.has_rpath or not seeks) else wanted
     if rpath is None and not facts.stack_executable:
         return None

@@ -230,6 +230,37 @@ def test_a_base_that_lacks_a_library_or_has_another_build_is_refused(
         plan_layers(fat, LayerOptions(base=(fat[0],)))
 
 
+def test_data_that_the_base_lacks_is_not_dropped_in_silence(rocm: Rocm, layered: Path, tmp_path: Path) -> None:
+    base = tuple(p for p in layered.glob("rocm_layers_*.whl") if "gfx1100" not in p.name)
+    with pytest.raises(BaseMismatch, match=r"late-.* carries late/.*TensileLibrary_gfx1100.co, which the base 5.7"):
+        plan_layers([make_framework(tmp_path, rocm, "late")], LayerOptions(base=base))
+
+
+def test_libraries_in_a_directory_of_their_own_are_found_there(tmp_path: Path) -> None:
+    """AMD's SDK keeps what it took of the system in rocm_sysdeps/lib."""
+    rocm = Rocm(tmp_path / "rocm")
+    sysdep = make_library(tmp_path, "librocm_sysdeps_elf.so.1")
+    wheel = make_framework(tmp_path, rocm, needs=("libamdhip64.so.5", "../librocm_sysdeps_elf.so.1"))
+    files = {name: data for name, data in contents(wheel).items() if ".dist-info/" not in name}
+    files["demo/lib/rocm_sysdeps/lib/librocm_sysdeps_elf.so.1"] = sysdep.read_bytes()
+    fat = make_wheel(tmp_path / "again", "demo", "1.0+rocm5.7", wheel.name.split("-", 2)[2][:-4], files)
+    make_layers([fat], LayerOptions(), tmp_path / "out", CONSOLE)
+    site = tmp_path / "site"
+    for path in (tmp_path / "out").glob("*.whl"):
+        zipfile.ZipFile(path).extractall(site)
+    assert any("/_rocm_layers_libraries/lib/rocm_sysdeps/lib/" in path for path in cold_load(site / "demo" / "_C.so"))
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_plan_for_wheels_without_rocm_says_what_to_do(rocm: Rocm, tmp_path: Path) -> None:
+    with pytest.raises(NoRocm, match="none of these wheels carries ROCm yet"):
+        plan_layers([make_framework(tmp_path, rocm, fat=False)], LayerOptions())
+
+
 def test_a_wheel_that_has_no_rocm_takes_that_of_this_machine_once(rocm: Rocm, tmp_path: Path) -> None:
     built = [
         make_framework(tmp_path, rocm, fat=False),
