@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import psutil
-
-from rocm_wheels.build.memory import default_jobs
+from rocm_wheels.build.memory import available_memory, default_jobs
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
 from rocm_wheels.doctor import containers
 from rocm_wheels.doctor.model import Result, State
+from rocm_wheels.errors import RocmWheelsError
 from rocm_wheels.gpu.access import obstacles
 from rocm_wheels.gpu.detect import detect
+from rocm_wheels.release import Cost, load_matrix
 
 GB = 1_000_000_000
-_LEAST_MEMORY = 2 * GB  # a HIP file of PyTorch was measured at 1.4 GB
+_FAT_WHEEL = 3 * GB  # about what a PyTorch wheel with ROCm in it takes
 _SIGNED_BY = re.compile(r"signed-by[:=]\s*(/[^\s\]]+)", re.IGNORECASE)
 _EXPIRES_SOON = 30 * 86400
 
@@ -40,18 +40,28 @@ class Place:
 
 
 def places(settings: Settings, store: Path | None) -> tuple[Place, ...]:
-    """Where a run writes and how much, measured on builds of minitorch and PyTorch 2.6.0.
+    """Where a run for one Python writes, and how much by the measured cost of its release.
 
-    A PyTorch tree with one Python takes about 25 GB with its objects and compiler cache; a wheel is there three times
-    while it is repaired.
+    The tree, its source and compiler cache; the wheel, which is there three times while it is repaired; the image and
+    as much again for a layer while it is written.
     """
-    small = settings.release == "minitorch"
+    cost = _cost(settings)
+    tree, wheel = (int(cost.disk * GB), _FAT_WHEEL) if cost else (GB, GB // 3)
     found = [
-        Place("cache_dir", settings.cache, (2 if small else 30) * GB),
-        Place("dist_dir", Path(settings.dist_dir).expanduser().resolve(), (1 if small else 8) * GB),
-        Place("TMPDIR", Path(os.environ.get("TMPDIR") or tempfile.gettempdir()), (1 if small else 8) * GB),
+        Place("cache_dir", settings.cache, tree + 2 * GB),
+        Place("dist_dir", Path(settings.dist_dir).expanduser().resolve(), 3 * wheel),
+        Place("TMPDIR", Path(os.environ.get("TMPDIR") or tempfile.gettempdir()), wheel),
     ]
     return (*found, *([Place("images", store, 12 * GB)] if store else []))
+
+
+def _cost(settings: Settings) -> Cost | None:
+    """What the release was measured to take in its image; None for one too small to measure, or unknown."""
+    matrix = load_matrix()
+    try:
+        return matrix.release(settings.release).on(matrix.image(settings.image)).cost
+    except RocmWheelsError:  # another check says so
+        return None
 
 
 def check_disk(settings: Settings) -> Iterator[Result]:
@@ -110,12 +120,14 @@ def _room(here: Sequence[Place]) -> Result:
 
 def check_memory(settings: Settings) -> Iterator[Result]:
     """Compile jobs against memory and cores, of the container's limits if they are smaller."""
-    free, fitting = psutil.virtual_memory().available, default_jobs()
+    cost = _cost(settings)
+    per_job = int(cost.job_memory * GB) if cost else 0
+    free, fitting = available_memory(), default_jobs(per_job) if per_job else default_jobs()
     jobs = settings.jobs or fitting
     found = f"{jobs} compile jobs, {free / GB:.1f} GB of memory free, {len(os.sched_getaffinity(0))} cores"
-    if free < _LEAST_MEMORY and settings.release != "minitorch":
+    if free < per_job:
         remedy = "end other programs, add swap, or raise the container's limit"
-        yield Result("memory", State.FAILED, f"{found}: a single HIP file may take more", remedy)
+        yield Result("memory", State.FAILED, f"{found}: one file takes {per_job / GB:.1f} GB", remedy)
     elif jobs > fitting:
         yield Result("memory", State.WARNING, f"{found}: they allow {fitting}", f"set jobs to {fitting}, or to 0")
     else:
