@@ -17,7 +17,6 @@ from rocm_wheels.layers import texts
 from rocm_wheels.layers.base import ORIGINS
 from rocm_wheels.layers.model import LayersPlan, Piece, WheelPlan
 from rocm_wheels.repair import RepairPlan, apply_plan
-from rocm_wheels.repair.manifest import MANIFEST
 from rocm_wheels.repair.model import ElfPlan
 from rocm_wheels.wheel import WheelArchive, WheelWriter
 from rocm_wheels.wheel.metadata import headers, with_headers, with_tags
@@ -25,6 +24,7 @@ from rocm_wheels.wheel.record import Row
 from rocm_wheels.wheel.tags import Measured, find_policy
 
 _SBOM = "sboms/rocm-wheels.cdx.json"
+_REPAIRED = "rocm-wheels-repair.json"  # what repair grafted, which is no longer true of a split wheel
 
 
 def write_layers(plan: LayersPlan, dest: Path, console: Console, *, memory_mib: int = 512) -> tuple[Path, ...]:
@@ -140,7 +140,7 @@ class _Wheel:
         gone |= {member for _, member in known} - {piece.member for piece in self.wheel.pieces}
         stays = {key[1]: c for key, c in known.items() if key[1] not in gone}
         packages = {c["name"] for key, c in known.items() if key[1] in gone} - {c["name"] for c in stays.values()}
-        dropped = {f"{self.info}/licenses/rocm/{package}.txt" for package in packages} | {f"{self.info}/{MANIFEST}"}
+        dropped = {f"{self.info}/licenses/rocm/{package}.txt" for package in packages} | {f"{self.info}/{_REPAIRED}"}
         rewritten = {f"{self.info}/METADATA", f"{self.info}/WHEEL", f"{self.info}/RECORD"}
         sboms = {f"{self.info}/{_SBOM}"} if known else set()
         self._copy(writer, [p for p in self.wheel.pieces if p.member not in dropped | rewritten | sboms])
