@@ -397,6 +397,18 @@ class UnusedExclude(RocmWheelsError):
     exit_code = 73
 
 
+class DataMissing(RocmWheelsError):
+    """Data that a grafted library reads at run time is not on this machine, or is empty."""
+
+    exit_code = 74
+
+
+class SameResult(RocmWheelsError):
+    """Two of the wheels that were named would become the same file."""
+
+    exit_code = 75
+
+
 # --- 80: verify -----------------------------------------------------------------------------------------------------
 
 

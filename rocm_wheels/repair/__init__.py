@@ -2,6 +2,6 @@
 
 from rocm_wheels.repair.apply import apply_plan
 from rocm_wheels.repair.model import MODES, RepairOptions, RepairPlan
-from rocm_wheels.repair.plan import plan_repair
+from rocm_wheels.repair.plan import check_results, plan_repair
 
-__all__ = ["MODES", "RepairOptions", "RepairPlan", "apply_plan", "plan_repair"]
+__all__ = ["MODES", "RepairOptions", "RepairPlan", "apply_plan", "check_results", "plan_repair"]

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
-import uuid
 from pathlib import Path
 
 from rocm_wheels.console import Console
 from rocm_wheels.errors import NoSpace
-from rocm_wheels.repair.model import Graft, RepairPlan
+from rocm_wheels.repair.model import RepairPlan
+from rocm_wheels.repair.sbom import SBOM, licences, sbom
 from rocm_wheels.wheel import WheelArchive, WheelWriter
 from rocm_wheels.wheel.codec import Packed
 from rocm_wheels.wheel.metadata import with_headers, with_tags
 from rocm_wheels.wheel.record import Row
-
-_LICENCES = "licenses/rocm"
-_SBOM = "sboms/rocm-wheels.cdx.json"
 
 
 def apply_plan(plan: RepairPlan, dest: Path, console: Console, *, memory_mib: int = 512) -> Path:
@@ -78,13 +74,14 @@ def _made(plan: RepairPlan, archive: WheelArchive, scratch: Path, console: Conso
 def _write(plan: RepairPlan, archive: WheelArchive, packed: dict[str, Packed], writer: WheelWriter) -> None:
     rows = {row.path: row for row in archive.record}
     info = archive.dist_info
-    licences = _licences(plan)
+    texts = licences(plan.grafts)
     rewritten = {
         f"{info}/WHEEL": with_tags(archive.wheel_file, plan.tags),
-        f"{info}/METADATA": _metadata(plan, archive, licences),
+        f"{info}/METADATA": _metadata(plan, archive, texts),
     }
+    replaced = _records(plan, archive, packed)
     for member in archive.members:
-        if member.is_directory or member.name == f"{info}/RECORD":
+        if member.is_directory or member.name == f"{info}/RECORD" or member.name in replaced:
             continue
         if member.name in rewritten:
             writer.add(member.name, rewritten[member.name].encode("utf-8"), mode=member.mode)
@@ -96,10 +93,24 @@ def _write(plan: RepairPlan, archive: WheelArchive, packed: dict[str, Packed], w
         writer.add_packed(graft.member, packed[graft.member], mode=0o755)
     for graft in plan.data:
         writer.add_packed(graft.member, packed[graft.member])
-    for name, file in sorted(licences.items()):
-        writer.add(f"{info}/{name}", file.read_bytes())
-    if plan.grafts and f"{info}/{_SBOM}" not in archive:
-        writer.add(f"{info}/{_SBOM}", _sbom(plan))
+    for name, file in sorted(texts.items()):
+        if f"{info}/{name}" not in archive:
+            writer.add(f"{info}/{name}", file.read_bytes())
+    for name, content in replaced.items():
+        writer.add(name, content)
+
+
+def _records(plan: RepairPlan, archive: WheelArchive, packed: dict[str, Packed]) -> dict[str, bytes]:
+    """What .dist-info says of the repair, with what it said of earlier ones."""
+    found = {}
+    if plan.grafts:
+        name = f"{archive.dist_info}/{SBOM}"
+        found[name] = sbom(plan.grafts, archive.read(name) if name in archive else b"")
+    if plan.recorded:
+        from rocm_wheels.repair.manifest import MANIFEST, manifest
+
+        found[f"{archive.dist_info}/{MANIFEST}"] = manifest(plan, archive, packed)
+    return found
 
 
 def _row(name: str, rows: dict[str, Row]) -> Row:
@@ -107,41 +118,11 @@ def _row(name: str, rows: dict[str, Row]) -> Row:
     return rows.get(name) or Row(name, "", None)
 
 
-def _metadata(plan: RepairPlan, archive: WheelArchive, licences: dict[str, Path]) -> str:
-    text = with_headers(archive.metadata, "Requires-External", plan.requires_external)
+def _metadata(plan: RepairPlan, archive: WheelArchive, texts: dict[str, Path]) -> str:
+    text = with_headers(archive.metadata, "Requires-Dist", plan.requires_dist)
+    text = with_headers(text, "Requires-External", plan.requires_external)
     if text.startswith(("Metadata-Version: 2.4", "Metadata-Version: 2.5")):
-        files = [name.removeprefix("licenses/") for name in sorted(licences)]
+        files = [name.removeprefix("licenses/") for name in sorted(texts)]
     else:  # before 2.4 setuptools listed them by path in .dist-info
-        files = sorted(licences)
+        files = sorted(texts)
     return with_headers(text, "License-File", files)
-
-
-def _licences(plan: RepairPlan) -> dict[str, Path]:
-    """Licence texts of what was grafted, by their place in .dist-info."""
-    return {f"{_LICENCES}/{g.package}.txt": g.licence for g in plan.grafts if g.licence and g.package}
-
-
-def _sbom(plan: RepairPlan) -> bytes:
-    """A CycloneDX document (PEP 770) of the grafted libraries; the same plan gives the same bytes."""
-    components = [_component(graft) for graft in plan.grafts]
-    serial = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(components, sort_keys=True))
-    document = {
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{serial}",
-        "version": 1,
-        "components": components,
-    }
-    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode("utf-8")
-
-
-def _component(graft: Graft) -> dict[str, object]:
-    component: dict[str, object] = {
-        "type": "library",
-        "name": graft.package or graft.source.name,
-        "version": graft.version or "unknown",
-        "properties": [{"name": "rocm-wheels:file", "value": graft.member}],
-    }
-    if graft.licence and graft.package:
-        component["licenses"] = [{"license": {"name": f"see {_LICENCES}/{graft.package}.txt"}}]
-    return component

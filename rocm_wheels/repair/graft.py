@@ -6,16 +6,20 @@ Reads the machine, changes nothing.
 from __future__ import annotations
 
 import functools
+import os
+import posixpath
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
-from rocm_wheels.errors import LibraryMissing
+from rocm_wheels.errors import DataMissing, LibraryMissing
 from rocm_wheels.repair.facts import ElfFacts, file_facts
 from rocm_wheels.repair.model import Graft
-from rocm_wheels.repair.providers import DATA, OPENS, is_rocm, serves, stem
+from rocm_wheels.repair.providers import DATA, DATA_ELSEWHERE, DATA_MUST, OPENS, is_rocm, stem
 from rocm_wheels.wheel.tags import system_libraries
 
 DEFAULT_LIB_DIRS = (
@@ -26,6 +30,9 @@ DEFAULT_LIB_DIRS = (
     Path("/opt/amdgpu/lib64"),
     Path("/opt/amdgpu/lib/x86_64-linux-gnu"),
 )
+
+# Directories of share/doc that are not called like the library (AMD's packages).
+_AMD_DOC = {"amdhip64": "hip", "hiprtc": "hip", "hiprtc-builtins": "hip", "hsa-runtime64": "hsa-rocr"}
 
 
 @dataclass(frozen=True)
@@ -118,28 +125,56 @@ def _aliases(found: Mapping[str, Found], lib_dirs: tuple[Path, ...]) -> tuple[st
 
 
 def data_files(library: Found, libdir: str, archs: tuple[str, ...]) -> list[Graft]:
-    """The data that ``library`` looks for beside itself, for ``archs`` only, at the same place in the wheel."""
-    base = library.path.parent
-    grafts = []
-    for pattern in DATA.get(stem(library.name), ()):
-        for folder in sorted(base.glob(pattern)):
-            for file in sorted(p for p in folder.rglob("*") if p.is_file() and serves(p.name, archs)):
-                grafts.append(Graft(_join(libdir, file.relative_to(base).as_posix()), file))
-    return grafts
+    """The data that ``library`` looks for beside itself, for ``archs`` only, at the place where it looks in the wheel.
+
+    Without archs all of it. Raises :class:`DataMissing` for a library that cannot work without, and for an empty file.
+    """
+    from rocm_wheels.gpu.datafiles import serves, targets_of
+
+    grafts: dict[str, Graft] = {}
+    for file, place in _data_on_machine(library):
+        if archs and not serves(file.name if targets_of(file.name) else place, archs):
+            continue
+        if not file.stat().st_size:
+            raise DataMissing(f"{file} of {library.name} is empty", remedy="install its package again")
+        member = posixpath.normpath(posixpath.join(libdir, place))
+        grafts.setdefault(member, Graft(member, file))
+    if not grafts and stem(library.name) in DATA_MUST:
+        where = " or ".join(str(library.path.parent / pattern) for pattern in DATA[stem(library.name)])
+        raise DataMissing(
+            f"{library.path} reads data at run time and aborts without; {where} has none",
+            remedy=f"install the package with the data, or leave {library.name} outside (--exclude)",
+        )
+    return list(grafts.values())
 
 
-def _join(folder: str, relative: str) -> str:
-    """``folder/relative`` with each leading ``../`` taken off ``folder``."""
-    parts = folder.split("/")
-    while relative.startswith("../"):
-        parts.pop()
-        relative = relative[3:]
-    return "/".join([*parts, relative])
+def _data_on_machine(library: Found) -> Iterator[tuple[Path, str]]:
+    """Data files with their place in a wheel, relative to the library's directory."""
+    base, name = library.path.parent, stem(library.name)
+    beside = [(folder, os.path.relpath(folder, base)) for p in DATA.get(name, ()) for folder in sorted(base.glob(p))]
+    for folder, place in (*beside, *((base / source, place) for source, place in DATA_ELSEWHERE.get(name, ()))):
+        for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+            yield file, f"{place}/{file.relative_to(folder).as_posix()}"
+
+
+def data_notes(library: Found, data: Iterable[Graft], archs: Iterable[str]) -> Iterator[str]:
+    """What ``library`` will miss in its own ``data``: all of it, or that of one of ``archs``."""
+    from rocm_wheels.gpu.datafiles import serves, targets_of
+
+    name, files = stem(library.name), [graft.member for graft in data]
+    if name not in DATA:
+        return
+    if not files:
+        yield f"{library.name} is grafted without data: there is none beside {library.path}"
+    named = [file for file in files if targets_of(file)]
+    for arch in archs:
+        if named and not any(serves(file, (arch,)) for file in named):
+            yield f"{library.name} has no data for {arch} on this machine"
 
 
 @functools.cache
-def origin(path: Path) -> tuple[str, str, Path | None]:
-    """Package, version and licence file of a file on this machine, as far as dpkg or rpm knows."""
+def origin(path: Path) -> tuple[str, str, Path | None, str]:
+    """Package, version, licence file and purl of a file on this machine, as far as dpkg, rpm or AMD's layout tell."""
     real = path.resolve()
     if shutil.which("dpkg-query"):
         for candidate in (path, real, Path(str(real).removeprefix("/usr"))):
@@ -147,16 +182,38 @@ def origin(path: Path) -> tuple[str, str, Path | None]:
             if done:
                 package = done.splitlines()[0].partition(": ")[0].partition(":")[0]
                 version = _output("dpkg-query", "--show", "--showformat=${Version}", package)
-                licence = Path(f"/usr/share/doc/{package}/copyright")
-                return package, version, licence if licence.is_file() else None
+                copyright_ = Path(f"/usr/share/doc/{package}/copyright")
+                licence = copyright_ if copyright_.is_file() else _amd_licence(real, package)
+                return package, version, licence, _purl("deb", package, version)
     if shutil.which("rpm"):
         done = _output("rpm", "--query", "--queryformat", "%{NAME} %{VERSION}-%{RELEASE}", "--file", str(real))
         if done:
             package, _, version = done.partition(" ")
             folder = Path(f"/usr/share/licenses/{package}")
             files = sorted(folder.glob("*")) if folder.is_dir() else []
-            return package, version, files[0] if files else None
-    return "", "", None
+            licence = files[0] if files else _amd_licence(real, package)
+            return package, version, licence, _purl("rpm", package, version)
+    component = stem(real.name).removeprefix("lib").lower()
+    release = real.parent.parent / ".info" / "version"  # of AMD's archives, which no package manager knows
+    if release.is_file():
+        return component, release.read_text("utf-8").strip(), _amd_licence(real, component), ""
+    return "", "", None, ""
+
+
+def _amd_licence(real: Path, package: str) -> Path | None:
+    """The licence text that AMD's packages put into ``share/doc`` of the release, by package or library name."""
+    doc = real.parent.parent / "share" / "doc"
+    for name in (package, stem(real.name).removeprefix("lib").lower()):
+        if found := sorted((doc / _AMD_DOC.get(name, name)).glob("LICENSE*")):
+            return found[0]
+    return None
+
+
+def _purl(kind: str, package: str, version: str) -> str:
+    """The package URL of a distribution's package."""
+    release = Path("/etc/os-release").read_text("utf-8") if Path("/etc/os-release").is_file() else ""
+    system = re.search(r"^ID=\"?([\w.-]+)", release, re.MULTILINE)
+    return f"pkg:{kind}/{system[1] if system else 'linux'}/{package}@{quote(version, safe='')}"
 
 
 def _output(*command: str) -> str:

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocm_wheels.elf.patch import Edit
-from rocm_wheels.errors import NothingToRepair, PlatformImpossible, UnusedExclude, UsageError
+from rocm_wheels.errors import NothingToRepair, PlatformImpossible, SameResult, UnusedExclude, UsageError
+from rocm_wheels.repair.contracts import BY_NAME, SYSTEM, Contract, Contracts, chosen, rocm_range
 from rocm_wheels.repair.facts import ElfFacts, has_elf, wheel_facts
-from rocm_wheels.repair.graft import DEFAULT_LIB_DIRS, Closure, closure, data_files, origin
+from rocm_wheels.repair.graft import DEFAULT_LIB_DIRS, Closure, Found, closure, data_files, data_notes, origin
 from rocm_wheels.repair.model import ElfPlan, Graft, Need, RepairOptions, RepairPlan
-from rocm_wheels.repair.providers import SDK_LAYOUTS, TORCH_LAYOUT, is_rocm, is_torch, rocm_major
+from rocm_wheels.repair.providers import SDK_LAYOUTS, TORCH_LAYOUT, is_rocm, rocm_major
 from rocm_wheels.repair.rpath import search_path
 from rocm_wheels.wheel import WheelArchive
 from rocm_wheels.wheel.metadata import file_name, headers, retagged
@@ -39,6 +40,17 @@ def plan_repair(wheel: Path, options: RepairOptions, *, memory_mib: int = 512) -
         return _Planner(archive, elves, options).plan()
 
 
+def check_results(plans: Iterable[RepairPlan]) -> None:
+    """Raise :class:`SameResult` when two plans would write one file: the later would take the place of the earlier."""
+    taken: dict[str, Path] = {}
+    for plan in plans:
+        if plan.name in taken:
+            raise SameResult(
+                f"{taken[plan.name]} and {plan.wheel} would both become {plan.name}", remedy="repair one of them"
+            )
+        taken[plan.name] = plan.wheel
+
+
 class _Planner:
     """Holds what the steps of one plan share; its methods are those steps."""
 
@@ -49,8 +61,12 @@ class _Planner:
         self.by_name = {posixpath.basename(member): member for member in sorted(elves, reverse=True)}
         self.renamed = _renamed(elves, self.by_name)
         self.libdir = _library_directory(elves, archive)
-        self.needs_torch = _requires(archive, "torch")
         self.grafted = Closure({}, ())
+        needed = [name for facts in elves.values() for name in facts.needed if is_rocm(name)]
+        self.rocm = rocm_range(needed, (facts.verneed for facts in elves.values()))
+        self.requires = chosen(options.requires, rocm_major(needed)) if options.requires else ()
+        required = (*headers(archive.metadata, "Requires-Dist"), *self.requires)
+        self.contracts = Contracts(required, self.rocm)
 
     def plan(self) -> RepairPlan:
         options = self.options
@@ -61,25 +77,34 @@ class _Planner:
         elves = [self._elf_plan(member, facts) for member, facts in self.elves.items()]
         elves += [self._graft_plan(member, library.facts) for member, library in grafted.items()]
         grafts = tuple(Graft(member, library.path, *origin(library.path)) for member, library in grafted.items())
-        data = {g for library in grafted.values() for g in data_files(library, self.libdir, options.archs)}
+        data = [(library, data_files(library, self.libdir, options.archs)) for library in self._with_data()]
+        notes = [note for library, files in data for note in data_notes(library, files, options.archs)]
         measured = self._measure(elves, [replace(found.facts, name=member) for member, found in grafted.items()])
         platforms = self._platforms(measured)
         outside = sorted({n.name for e in elves for n in e.needs if n.provider == "outside"})
+        contracts = self._contracts(outside)
         return RepairPlan(
             wheel=self.archive.path,
             mode=options.mode,
             package=self.libdir.partition("/")[0],
             elves=tuple(elves),
             grafts=grafts,
-            data=tuple(sorted(data, key=lambda g: g.member)),
+            data=tuple(sorted({g for _, files in data for g in files}, key=lambda g: g.member)),
             measured=measured,
             tags=(tags := retagged(self.archive.tags, platforms)),
             retags=tuple(headers(self.archive.wheel_file, "Tag")) != tags,
             name=file_name(self.archive.path.name, platforms),
-            requires_external=self._requires_external(outside),
+            requires_external=self._requires_external(contracts),
+            requires_dist=self._requires_dist(),
+            contracts=contracts,
+            recorded=True,
             anatomies={member: f.anatomy for member, f in self.elves.items() if f.anatomy},
-            notes=(*self.grafted.notes, *self._notes(outside)),
+            notes=(*self.grafted.notes, *notes, *self._notes(outside, grafts)),
         )
+
+    def _with_data(self) -> list[Found]:
+        """What is grafted and may read data; a thin wheel leaves ROCm's data outside with ROCm."""
+        return list(self.grafted.found.values()) if self.options.mode == "fat" else []
 
     def _is_excluded(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.options.exclude)
@@ -88,9 +113,12 @@ class _Planner:
         """Whether another package or the system has to bring ``name``."""
         if name in self.by_name or name in self.renamed:
             return False
-        if self._is_excluded(name) or (self.needs_torch and is_torch(name)):
+        if self._is_excluded(name):
             return True
-        return self.options.mode != "fat" and is_rocm(name)
+        contract = self.contracts.of(name)
+        if contract is None:
+            return False
+        return self.options.mode != "fat" or contract.provider != SYSTEM
 
     def _missing(self) -> dict[str, str]:
         """Needs that the wheel does not satisfy itself, with a file that has them."""
@@ -121,21 +149,19 @@ class _Planner:
             return Need(name, "graft", f"{self.libdir}/{name}")
         if name in system_libraries():
             return Need(name, "system", _SYSTEM)
-        if self.needs_torch and is_torch(name):
-            return Need(name, "outside", "the torch wheel")
-        return Need(name, "outside", "ROCm" if is_rocm(name) else "the system or another wheel")
+        return Need(name, "outside", str(self._contract(name)))
 
     def _elf_plan(self, member: str, facts: ElfFacts) -> ElfPlan:
         needs = tuple(self._need(name) for name in facts.needed)
         if self.options.mode == "retag":
-            return ElfPlan(member, needs, None, ())
+            return ElfPlan(member, needs, None, (), facts.search_path)
         edit, reasons = self._rpath_edit(member, needs, facts, force=self.options.mode == "fat")
         edit, why = self._names(member, facts, edit)
         reasons += why
         if facts.stack_executable and not self.options.keep_stack:
             edit = replace(edit, clear_stack=True)
             reasons.append("executable stack: glibc 2.41 refuses to load it")
-        return ElfPlan(member, needs, None if edit == _NOTHING else edit, tuple(reasons))
+        return self._planned(member, needs, facts, edit, reasons)
 
     def _names(self, member: str, facts: ElfFacts, edit: Edit) -> tuple[Edit, list[str]]:
         """Needs by a SONAME that is no file name: the loader looks for files, so both take the file's name."""
@@ -156,13 +182,18 @@ class _Planner:
             edit = Edit(rpath="$ORIGIN", force_rpath=self.options.mode == "fat")
         if facts.stack_executable and not self.options.keep_stack:
             edit = replace(edit, clear_stack=True)
-        return ElfPlan(member, needs, None if edit == _NOTHING else edit, ("grafted", *reasons))
+        return self._planned(member, needs, facts, edit, ["grafted", *reasons])
+
+    @staticmethod
+    def _planned(member: str, needs: tuple[Need, ...], facts: ElfFacts, edit: Edit, reasons: list[str]) -> ElfPlan:
+        rpath = facts.search_path if edit.rpath is None else edit.rpath
+        return ElfPlan(member, needs, None if edit == _NOTHING else edit, tuple(reasons), rpath)
 
     def _rpath_edit(
         self, member: str, needs: Sequence[Need], facts: ElfFacts, *, force: bool
     ) -> tuple[Edit, list[str]]:
         outside = [n.name for n in needs if n.provider == "outside"]
-        layouts = [TORCH_LAYOUT] if self.needs_torch and any(map(is_torch, outside)) else []
+        layouts = [TORCH_LAYOUT] if any(self._contract(n).provider == "torch" for n in outside) else []
         rocm = self.options.mode != "fat" and any(map(is_rocm, outside))
         found = facts.search_path
         wanted = search_path(
@@ -212,23 +243,40 @@ class _Planner:
             return (self.options.plat,)
         return (measured.policy.tag,)
 
-    def _requires_external(self, outside: Sequence[str]) -> tuple[str, ...]:
-        """``Requires-External`` lines: what must come from outside by file name, and the ROCm release of HIP."""
+    def _contract(self, name: str) -> Contract:
+        return self.contracts.of(name) or Contract("the system or another wheel", "", BY_NAME)
+
+    def _contracts(self, outside: Sequence[str]) -> tuple[tuple[Contract, tuple[str, ...]], ...]:
+        """Who brings what is ``outside``."""
+        found: dict[Contract, list[str]] = {}
+        for name in outside:
+            found.setdefault(self._contract(name), []).append(name)
+        return tuple((contract, tuple(names)) for contract, names in sorted(found.items()))
+
+    def _requires_external(self, contracts: Sequence[tuple[Contract, tuple[str, ...]]]) -> tuple[str, ...]:
+        """``Requires-External`` lines: the ROCm release that fits, and by file name what no distribution brings."""
         if self.options.mode in ("retag", "rpath"):
             return ()
-        names = [n for n in outside if not is_torch(n)]
-        major = rocm_major(names)
+        names = sorted(n for contract, all_ in contracts if contract.declared == BY_NAME for n in all_)
+        outside = [n for _, all_ in contracts for n in all_]
         known = headers(self.archive.metadata, "Requires-External")
-        wanted = [*([f"ROCm (>={major},<{major + 1})"] if major else []), *names]
+        wanted = [*([f"ROCm ({self.rocm})"] if self.rocm and any(map(is_rocm, outside)) else []), *names]
         return tuple(line for line in wanted if line not in known)
 
-    def _notes(self, outside: Sequence[str]) -> list[str]:
+    def _requires_dist(self) -> tuple[str, ...]:
+        known = headers(self.archive.metadata, "Requires-Dist")
+        return tuple(line for line in self.requires if line not in known)
+
+    def _notes(self, outside: Sequence[str], grafts: Sequence[Graft]) -> list[str]:
         rows = {row.path: row for row in self.archive.record}
         bare = [m.name for m in self.archive.members if not m.is_directory and not _vouched(m.name, rows)]
         notes = [f"RECORD has no hash of {name}; none is made up for what does not change" for name in bare[:5]]
         notes += [f"RECORD lists {name}, which is not in the wheel" for name in rows if name not in self.archive][:5]
-        if self.needs_torch and any(is_rocm(name) for name in self.grafted.found):
-            notes.append("torch is a dependency and may bring a ROCm of its own: two copies in one process")
+        if bare_grafts := [g.source.name for g in grafts if g.licence is None]:
+            notes.append(f"no licence text was found for {', '.join(bare_grafts)}")
+        if self.options.mode == "fat" and (brought := sorted(n for n in outside if is_rocm(n))):
+            by = self._contract(brought[0])
+            notes.append(f"{by} brings ROCm, so none is grafted: two copies in one process abort")
         if self.options.mode in ("retag", "rpath") and (left := [n for n in outside if not self._is_outside(n)]):
             notes.append(f"nothing brings {', '.join(left)}; --mode thin or fat would")
         return notes
@@ -243,23 +291,6 @@ def _renamed(elves: dict[str, ElfFacts], by_name: dict[str, str]) -> dict[str, s
     sonames = {facts.soname: member for member, facts in sorted(elves.items(), reverse=True) if facts.soname}
     needed = {name for facts in elves.values() for name in facts.needed}
     return {n: sonames[n] for n in sorted(needed) if n not in by_name and n in sonames and n not in system_libraries()}
-
-
-def _requires(archive: WheelArchive, name: str) -> bool:
-    """Whether METADATA declares the distribution ``name`` as a dependency."""
-    lines = [line for line in headers(archive.metadata, "Requires-Dist") if line.lower().startswith(name)]
-    if not lines:
-        return False
-    from packaging.requirements import InvalidRequirement, Requirement  # its grammar is much to compile
-
-    for line in lines:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            continue
-        if requirement.name.lower() == name and "extra" not in str(requirement.marker or ""):
-            return True
-    return False
 
 
 def _library_directory(elves: dict[str, ElfFacts], archive: WheelArchive) -> str:

@@ -6,10 +6,8 @@ preload list of ROCm/TheRock `build_prod_wheels.py`, and the packages of Debian'
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable
-from pathlib import PurePosixPath
 
 # Opened by name by torch, Triton, roctracer or each other: never renamed.
 _ROCM = re.compile(
@@ -31,6 +29,15 @@ DATA: dict[str, tuple[str, ...]] = {
     "librocfft": ("rocfft",),
 }
 
+# Libraries that abort without their data: a missing directory ends a fat repair. The others get a note.
+DATA_MUST = frozenset({"librocblas", "libhipblaslt", "libhipsparselt"})
+
+# Where distributions keep data that the library would look for elsewhere, with its place beside the library in a wheel.
+DATA_ELSEWHERE: dict[str, tuple[tuple[str, str], ...]] = {
+    "libMIOpen": (("../../share/miopen/db", "../share/miopen/db"),),
+    "libdrm_amdgpu": (("../../share/libdrm", "../share/libdrm"), ("../share/libdrm", "../share/libdrm")),
+}
+
 # Where AMD's SDK wheels put libraries, below site-packages (ROCm/TheRock, pytorch `.ci/manywheel`).
 SDK_LAYOUTS = ("_rocm_sdk_core/lib", "_rocm_sdk_core/lib/rocm_sysdeps/lib", "_rocm_sdk_libraries/lib")
 
@@ -45,14 +52,6 @@ OPENS: dict[str, tuple[str, ...]] = {
 }
 
 _VERSION = re.compile(r"\.so(\.\d+)*$")
-
-
-@functools.cache
-def _targets() -> re.Pattern[str]:
-    """Any GPU target, the longest first: MIOpen writes the compute units right behind it (gfx90a68, gfx94280)."""
-    from rocm_wheels.gpu import GENERIC_TARGETS, KNOWN_TARGETS
-
-    return re.compile("|".join(sorted((*KNOWN_TARGETS, *GENERIC_TARGETS), key=lambda name: (-len(name), name))))
 
 
 def is_rocm(name: str) -> bool:
@@ -74,9 +73,3 @@ def rocm_major(names: Iterable[str]) -> int | None:
 def stem(name: str) -> str:
     """``librocblas`` for ``librocblas.so.0``."""
     return _VERSION.sub("", name)
-
-
-def serves(file: str, archs: tuple[str, ...]) -> bool:
-    """Whether a data file is for one of ``archs``, or for none in particular. No archs: all files are wanted."""
-    named = set(_targets().findall(PurePosixPath(file).as_posix()))
-    return not named or not archs or bool(named & {arch.partition(":")[0] for arch in archs})

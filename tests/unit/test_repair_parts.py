@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rocm_wheels.repair.facts import ElfFacts
 from rocm_wheels.repair.model import Need
-from rocm_wheels.repair.providers import is_rocm, is_torch, rocm_major, serves
+from rocm_wheels.repair.providers import is_rocm, is_torch, rocm_major
 from rocm_wheels.repair.rpath import search_path
 from rocm_wheels.wheel.budget import Budget
 from rocm_wheels.wheel.metadata import file_name, headers, with_headers, with_tags
@@ -78,14 +78,6 @@ def test_libraries_are_told_apart() -> None:
     assert is_torch("libtorch_hip.so")
     assert rocm_major(["libamdhip64.so.5", "librocblas.so.0"]) == 5
     assert rocm_major(["librocblas.so.0"]) is None
-
-
-def test_data_is_taken_for_the_chosen_gpus_only() -> None:
-    assert serves("Kernels.so-000-gfx90a-xnack+.hsaco", ("gfx90a:xnack+",))
-    assert serves("gfx90a68.kdb", ("gfx90a",))
-    assert not serves("gfx94280.kdb", ("gfx90a",))
-    assert not serves("TensileLibrary_gfx1030.co", ("gfx1100",))
-    assert serves("TensileLibrary.dat", ("gfx1100",))
 
 
 def test_metadata_gets_a_field_and_keeps_every_other_byte() -> None:
