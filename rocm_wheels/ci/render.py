@@ -51,7 +51,7 @@ def render(system: str, cells: Sequence[Cell], *, registry: str = "", limit_mib:
 
 
 def _variables(cell: Cell) -> dict[str, str]:
-    return {name.upper(): value for name, value in asdict(cell).items() if name not in ("release",)}
+    return {name.upper(): value for name, value in asdict(cell).items() if name != "release"}
 
 
 def _flow(rows: Sequence[Mapping[str, str]]) -> str:
