@@ -229,3 +229,11 @@ def test_channels_are_indexes_of_their_own_with_one_front_page(tmp_path: Path) -
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a directory"):
         update_index(tmp_path / "nowhere", console=CONSOLE)
+
+
+def test_a_wheel_of_data_serves_what_its_files_are_for(tmp_path: Path) -> None:
+    data = {"_rocm_layers_libraries/lib/rocblas/library/TensileLibrary_gfx1030.co": b"data"}
+    make_wheel(tmp_path, "rocm-layers-device-gfx1030", "5.7+b1", files=data)
+    update_index(tmp_path, console=CONSOLE)
+    page = (tmp_path / "projects/rocm-layers-device-gfx1030.html").read_text()
+    assert "<td>5.7</td><td>gfx1030</td>" in page
