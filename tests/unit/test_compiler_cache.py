@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 
 from rocm_wheels.build.compiler_cache import Calls, is_on_this_machine, read_calls, remote_storage
 from rocm_wheels.build.toolchain import record_toolchain
-from rocm_wheels.config import CACHE_CREDENTIALS
+from rocm_wheels.config import CACHE_CREDENTIALS, PROJECT_ROOT
 from rocm_wheels.errors import SettingError, ToolchainChanged
 
+LAUNCH = PROJECT_ROOT / "rocm_wheels" / "build" / "launch"
 LOG = """# /build/src/a.cpp
 direct_cache_hit
 local_storage_hit
@@ -94,3 +96,37 @@ def test_a_host_is_known_by_what_its_compilers_say(tmp_path: Path) -> None:
     record_toolchain(file, listing("HIP version: 5.7", "cc (Debian) 12.2"))
     with pytest.raises(ToolchainChanged):
         record_toolchain(file, listing("HIP version: 5.7", "cc (Debian) 14.2"))
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def launched(*folders: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = ":".join([*map(str, folders), "/usr/bin", "/bin"])
+    return subprocess.run(
+        [LAUNCH / "hipcc", "-c", "a b.hip"],
+        env={"PATH": path, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_launcher_calls_the_next_hipcc_through_ccache_and_never_itself(tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "ccache", 'printf "%s\\n" "$@"')
+    hipcc = program(tmp_path / "rocm" / "hipcc", "exit 9")
+    (tmp_path / "linked").symlink_to(LAUNCH)
+    done = launched(LAUNCH, tmp_path / "linked", tmp_path / "bin", hipcc.parent)
+    assert done.stdout.splitlines() == [str(hipcc), "-c", "a b.hip"]
+
+
+def test_the_launcher_finds_hipcc_below_rocm_path_and_says_when_there_is_none(tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "ccache", 'echo "$1"')
+    none = launched(LAUNCH, tmp_path / "bin", ROCM_PATH=str(tmp_path / "rocm"))
+    assert (none.returncode, "neither on PATH nor in" in none.stderr) == (127, True)
+    hipcc = program(tmp_path / "rocm" / "bin" / "hipcc", "exit 9")
+    assert launched(tmp_path / "bin", ROCM_PATH=str(tmp_path / "rocm")).stdout.strip() == str(hipcc)
