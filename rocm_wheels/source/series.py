@@ -88,10 +88,10 @@ def refresh(series: Sequence[Patch], tree: Path) -> Iterator[Refreshed]:
 def _refresh(patch: Patch, git: _Scratch) -> Literal["unchanged", "refreshed", "already applied"]:
     old = patch.path.read_bytes()
     before = git.tree()
-    path = str(patch.path.resolve())
-    if git.run("apply", "--check", path).returncode and not git.run("apply", "--check", "--reverse", path).returncode:
+    (status,) = classify([patch], git.folder)
+    if status.state == "already applied":
         return "already applied"
-    done = git.run("apply", "--3way", "--whitespace=nowarn", path)
+    done = git.run("apply", "--3way", "--whitespace=nowarn", str(patch.path.resolve()))
     if done.returncode:
         said = done.stderr.decode(errors="replace")
         words = "; ".join(re.findall(r"^(?:error: |U |Applied patch .* with conflicts).*$", said, re.MULTILINE))
@@ -100,6 +100,8 @@ def _refresh(patch: Patch, git: _Scratch) -> Literal["unchanged", "refreshed", "
             remedy="make its change in the tree by hand and take it up with `invoke patch RELEASE TREE --new TITLE`",
         )
     diff = git.diff(before)
+    if not diff:
+        return "already applied"
     start = _BODY.search(old)
     renewed = old[: start.start() if start else 0] + diff
     if _lines(renewed) == _lines(old):

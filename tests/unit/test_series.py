@@ -207,6 +207,27 @@ def test_a_patch_that_is_upstream_is_said_to_be(tree: Path, settings: Settings) 
     assert [r.state for r in refresh(series(tree), fresh)] == ["already applied", "unchanged"]
 
 
+def test_a_change_that_is_there_already_is_not_made_twice(tree: Path, settings: Settings) -> None:
+    (tree / "a.txt").write_text("x\n" * 30)
+    commit(tree, {})
+    edit(tree / "a.txt", "x\nx\n", "x\nnew\nx\n")
+    make("Insert", tree, settings)
+    before = snapshot(tree.parent / "patches")
+    assert [r.state for r in refresh(series(tree), tree)] == ["already applied"]
+    assert snapshot(tree.parent / "patches") == before
+
+
+def test_a_change_that_the_merge_finds_upstream_leaves_no_empty_patch(tree: Path, settings: Settings) -> None:
+    edit(tree / "a.txt", "line 5\n", "line five\n")
+    make("First", tree, settings)
+    fresh = pristine(tree)
+    edit(fresh / "a.txt", "line 5\n", "line five\n")
+    edit(fresh / "a.txt", "line 7\n", "line seven\n")
+    before = snapshot(tree.parent / "patches")
+    assert [r.state for r in refresh(series(tree), fresh)] == ["already applied"]
+    assert snapshot(tree.parent / "patches") == before
+
+
 def test_changed_context_is_merged_with_the_help_of_the_trees_objects(tree: Path, settings: Settings) -> None:
     two_patches(tree, settings)
     fresh = pristine(tree)
