@@ -256,7 +256,9 @@ def test_an_rsync_daemon_killed_in_the_middle_is_continued(
         pytest.skip("rsync is not installed (apt-get install rsync)")
     monkeypatch.setattr("rocm_wheels.publish.rsync.ATTEMPTS", 1)
     wheel = make_wheel(tmp_path / "dist", files={"minitorch/data": bytes(96 << 20)})
-    real = RsyncClient.upload
+    real, run = RsyncClient.upload, RsyncClient._run
+    # Slow enough that the daemon is still writing when it is killed.
+    monkeypatch.setattr(RsyncClient, "_run", lambda self, *words, **more: run(self, "--bwlimit=30m", *words, **more))
 
     def killed(self: RsyncClient, dist: Any) -> None:
         done = threading.Thread(target=kill_children_of_daemon, args=(tmp_path / "rsync",))
