@@ -22,8 +22,8 @@ from rocm_wheels.release import Image
 DOCKER = PROJECT_ROOT / "docker"
 REPOSITORY = "localhost/rocm-wheels"
 
-# The finished image, and as much again for a layer while it is written.
-_BYTES_NEEDED = 12_000_000_000
+# The finished image, and its largest layer again as an archive while it is committed.
+_TIMES_SIZE = 2.1
 _HOST_TOOLS = ("hipcc", "cmake", "ninja", "ccache", "git")
 _TOOLS = "tools-requirements.txt"
 _COPY = re.compile(r"^COPY (?!--from)(?P<sources>.*) \S+$", re.MULTILINE)
@@ -83,9 +83,9 @@ def ensure_image(image: Image, *, engine: Engine, settings: Settings, console: C
     with FileLock(settings.cache / f"image-{image.name}.lock"):
         if digest := engine.image_id(tag):
             return ImageRef(tag, digest)
-        _check_space(engine.storage)
+        _check_space(engine.storage, image)
         ensure_base(image, engine=engine, settings=settings, console=console)
-        with console.step(f"building {tag} (about five minutes, 9 GB in {engine.storage})"):
+        with console.step(f"building {tag} (minutes, {image.gigabytes:.0f} GB in {engine.storage})"):
             engine.build(
                 DOCKER / image.dockerfile,
                 tag,
@@ -119,13 +119,13 @@ def check_host_tools() -> None:
         )
 
 
-def _check_space(storage: Path) -> None:
+def _check_space(storage: Path, image: Image) -> None:
     if not storage.is_dir():  # the engine is on another machine
         return
-    free = shutil.disk_usage(storage).free
-    if free < _BYTES_NEEDED:
+    free, needed = shutil.disk_usage(storage).free, image.gigabytes * _TIMES_SIZE * 1e9
+    if free < needed:
         raise NoSpace(
-            f"{storage} has {free / 1e9:.1f} GB free; building the image takes {_BYTES_NEEDED / 1e9:.0f} GB",
+            f"{storage} has {free / 1e9:.1f} GB free; building {image.name} takes {needed / 1e9:.0f} GB",
             remedy="remove old images: invoke image --prune; or move the engine's storage to another disk",
         )
 

@@ -139,7 +139,7 @@ class Builder:
         text = self.log(stage).read_text("utf-8", "replace")
         found = diagnose_text(text.rsplit("\n$ ", 1)[-1])
         excerpt = found.excerpt
-        if killed or _KILLED.search(excerpt):
+        if killed or code == 137 or _KILLED.search(excerpt):
             count = (
                 f"the kernel killed {killed} for memory" if killed else "a compiler was killed, most likely for memory"
             )

@@ -100,6 +100,7 @@ class Image:
     ``compiles`` are the targets that both its compiler and its device libraries know, ``rocblas`` those that its
     rocBLAS has kernels for; empty means that nobody read them inside the image. ``suite`` is Debian's name of a base
     that an apt mirror can make, "" for any other base; with ``stale_ok`` it moves, and an index past its date is taken.
+    ``gigabytes`` is the size of the image.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Image:
     compiles: tuple[str, ...] = ()
     rocblas: tuple[str, ...] = ()
     stale_ok: bool = False
+    gigabytes: float = 8.0
 
     def can_compile(self, arch: str) -> bool:
         """Whether ``arch`` is among the targets of its compiler; any may be when nobody read them."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rocm_wheels import config
-from rocm_wheels.build import image as module
 from rocm_wheels.build.base_image import bootstrap_command, ensure_base
 from rocm_wheels.build.container import ContainerEngine
 from rocm_wheels.build.image import DOCKER, check_host_tools, ensure_image, image_inputs, image_tag, prune_images
@@ -137,11 +136,11 @@ def test_a_ca_bundle_that_is_no_file_is_refused(tmp_path: Path) -> None:
         ensure_image(IMAGE, engine=StandIn(), settings=settings, console=Console(quiet=True))
 
 
-def test_a_full_disk_is_noticed_before_anything_is_pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BYTES_NEEDED", 10**18)
+def test_a_full_disk_is_noticed_before_anything_is_pulled(tmp_path: Path) -> None:
     engine = StandIn(storage=tmp_path)
+    huge = dataclasses.replace(IMAGE, gigabytes=1e9)
     with pytest.raises(NoSpace, match="GB free"):
-        ensure_image(IMAGE, engine=engine, settings=_settings(tmp_path), console=Console(quiet=True))
+        ensure_image(huge, engine=engine, settings=_settings(tmp_path), console=Console(quiet=True))
     assert not engine.asked_to_pull
 
 
