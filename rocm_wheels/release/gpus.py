@@ -100,14 +100,17 @@ def _change(matrix: Matrix, release: Release, rocm: str, card: Card) -> str:
 
 
 def _build(release: Release, image: Image, card: Card) -> Offer:
-    """The answer for a build in ``image``: code that it can compile and that its rocBLAS has kernels for."""
-    compiled = image.compiles or (card.gfx, *((card.override.arch,) if card.override else ()))
-    found = serve(card.gfx, [arch for arch in image.rocblas or compiled if arch in compiled])
+    """The answer for a build in ``image``: code that it can compile and that its rocBLAS has kernels for.
+
+    Where nobody read rocBLAS's targets, code of the family's known card is the safe choice.
+    """
+    safe = (card.override.arch,) if card.override else (card.gfx,)
+    found = serve(card.gfx, [arch for arch in image.rocblas or safe if image.can_compile(arch)])
     why = f"rocBLAS there has kernels for {found.arch}: {found.why}" if image.rocblas else found.why
-    if not found.runs:
-        why = f"rocBLAS there has no kernels that run on it, so the first matrix product would end the process; {why}"
     if not image.rocblas:
         why = f"{why}; which targets rocBLAS there has kernels for was not read"
+    elif not found.runs:
+        why = f"rocBLAS there has no kernels that run on it, so the first matrix product would end the process; {why}"
     return Offer(
         release=release.name,
         gpu=card.gfx,

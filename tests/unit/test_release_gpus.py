@@ -79,6 +79,7 @@ def test_an_image_whose_rocblas_nobody_read_says_so() -> None:
     matrix = dataclasses.replace(MATRIX, images={**MATRIX.images, image.name: image})
     (found,) = show.for_gpu(matrix, "RX 6600", [matrix.release("minitorch")]).values()
     assert "was not read" in found[0].why
+    assert (found[0].kind, found[0].arch) == ("override", "gfx1030")
 
 
 def test_a_name_for_two_chips_is_answered_twice_and_an_unknown_one_refused() -> None:
