@@ -63,7 +63,7 @@ def running(command: Sequence[str], url: str, log: Path) -> Iterator[subprocess.
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(300):
+    for _ in range(1800):
         if process.poll() is not None:
             raise AssertionError(f"the server ended with {process.returncode}:\n{log.read_text()}")
         try:
@@ -73,7 +73,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
             return
         except OSError:
             time.sleep(0.1)
-    raise AssertionError(f"{url} did not answer in 30 s:\n{log.read_text()}")
+    raise AssertionError(f"{url} did not answer in 180 s:\n{log.read_text()}")
 
 
 @contextlib.contextmanager

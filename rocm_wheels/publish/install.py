@@ -55,7 +55,9 @@ def install_back(
     environment: Path,
     console: Console,
 ) -> InstallResult:
-    """Install ``requirement`` (``name==version``) from ``index_url`` alone into a new environment of ``python``.
+    """Install ``requirement`` from ``index_url`` alone into a new environment of ``python``.
+
+    ``requirement`` is ``name==version`` or ``name[extra]==version``.
 
     ``hashes`` maps every ``name==version`` that may be installed, the requirement among them, to the SHA-256 digests
     that are accepted for it; anything else is refused by the installer. No other index, no cache, no configuration of
@@ -76,6 +78,7 @@ def install_back(
             )
     result = InstallResult(tool, python, environment, _installed(interpreter))
     name, _, version = requirement.partition("==")
+    name = name.partition("[")[0]  # extras bring further wheels, all of which the hashes name
     if result.installed.get(canonicalize_name(name)) != version:
         raise InstallFailed(
             f"{tool} ended well but {name} is {result.installed.get(canonicalize_name(name), 'absent')}, not {version}",

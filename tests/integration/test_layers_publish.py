@@ -89,6 +89,27 @@ def check_installation(tool: Tool, url: str, *, locked_hashes: dict[str, list[st
         assert not [path for path in cold_load(library) if "rocm" in path and not path.startswith(str(site))]
 
 
+def test_an_extra_brings_the_data_of_one_gpu_only(tmp_path: Path) -> None:
+    fat = make_framework(tmp_path, Rocm(tmp_path / "rocm"))
+    make_layers([fat], LayerOptions(device_extras=True), tmp_path / "out", CONSOLE)
+    report = publish(
+        (tmp_path / "out").glob("*.whl"), f"dir:{tmp_path / 'static'}", settings=Settings(), console=CONSOLE
+    )
+    wanted = "demo[gfx1030]==1.0+rocm5.7"
+    locked = lock(report.index_url, [wanted], sys.executable, console=CONSOLE)
+    result = install_back(
+        report.index_url,
+        wanted,
+        sys.executable,
+        tool="uv",
+        hashes=hashes(locked),
+        environment=tmp_path / "env",
+        console=CONSOLE,
+    )
+    assert "rocm-layers-device-gfx1030" in result.installed
+    assert "rocm-layers-device-gfx1100" not in result.installed
+
+
 def test_a_dependant_of_another_public_version_cannot_swap_the_framework_unnoticed(
     layered: list[Path], public: str, tmp_path: Path
 ) -> None:
