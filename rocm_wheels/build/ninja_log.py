@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Descriptions as CMake's generator and FindHIP write them.
-_DESCRIPTION = re.compile(r"^\[\d+/\d+\] (?P<text>.*)")
+_DESCRIPTION = re.compile(r"^\[(?P<number>\d+)/(?P<total>\d+)\] (?P<text>.*)")
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,18 @@ def totals(steps: Iterable[Step]) -> dict[str, tuple[int, float]]:
         count[step.kind] += 1
         seconds[step.kind] += step.seconds
     return {kind: (count[kind], seconds[kind]) for kind in sorted(count)}
+
+
+class Counted:
+    """Progress by ninja's own count, for builds of which nothing is known."""
+
+    done = 0.0
+
+    def finished(self, line: str) -> bool:
+        """Take the count from ``line``; False when it has none."""
+        if found := _DESCRIPTION.match(line):
+            self.done = int(found["number"]) / max(1, int(found["total"]))
+        return found is not None
 
 
 class Remaining:

@@ -23,7 +23,7 @@ from rocm_wheels.build.compiler_cache import is_on_this_machine, read_calls
 from rocm_wheels.build.cost import known_cost, learn, step_seconds
 from rocm_wheels.build.engine import Engine
 from rocm_wheels.build.memory import available_memory, oom_kills
-from rocm_wheels.build.ninja_log import Remaining, read_log
+from rocm_wheels.build.ninja_log import Counted, Remaining, read_log
 from rocm_wheels.build.plan import BuildPlan
 from rocm_wheels.build.preflight import check_kernel, version_command, warn_of_windows
 from rocm_wheels.build.report import Phase, render
@@ -79,7 +79,7 @@ class Builder:
         """Where the output of ``stage`` is kept."""
         return self.plan.tree / "logs" / f"{stage}.log"
 
-    def command(self, stage: str, argv: Sequence[str], work: Remaining | None = None) -> None:
+    def command(self, stage: str, argv: Sequence[str], work: Counted | Remaining | None = None) -> None:
         """Run ``argv`` in the container, its output going to the log of ``stage``; ``work`` tells how far ninja is.
 
         Raises :class:`CompilerKilled` when memory was the cause and :class:`StageFailed` otherwise.
@@ -116,10 +116,7 @@ class Builder:
         """Build ``target`` (everything without one), with fewer jobs each time that memory did not suffice."""
         jobs = self.plan.jobs
         while True:
-            pending: list[str] = []
-            self._in_tree(["ninja", "-C", "build", "-n", *target], pending.append)
-            cost = known_cost(self.plan.release.cost, self.plan.measured)
-            work = Remaining(pending, step_seconds(cost, len(self.plan.archs)) if cost else {})
+            work = self._work_left(target)
             options = ["--parallel", str(jobs), *(["--target", *target] if target else [])]
             try:
                 self.command(stage, ["cmake", "--build", "build", *options], work)
@@ -129,6 +126,15 @@ class Builder:
                     raise
                 jobs //= 2
                 self.console.warn(f"{error.message.splitlines()[0]}; going on with {jobs}")
+
+    def _work_left(self, target: Sequence[str]) -> Counted | Remaining:
+        """What tells how far ninja is: by the pending steps where their cost is known, else by their count."""
+        cost = known_cost(self.plan.release.cost, self.plan.measured)
+        if cost is None:
+            return Counted()
+        pending: list[str] = []
+        self._in_tree(["ninja", "-C", "build", "-n", *target], pending.append)
+        return Remaining(pending, step_seconds(cost, len(self.plan.archs)))
 
     def _quietly(self, argv: Sequence[str], on_line: Callable[[str], None]) -> None:
         """Run ``argv`` in the image alone, its output going to ``on_line`` only."""

@@ -12,7 +12,7 @@ import pytest
 from rocm_wheels.build import measured
 from rocm_wheels.build.compiler_cache import Calls
 from rocm_wheels.build.cost import estimate, known_cost, learn
-from rocm_wheels.build.ninja_log import Remaining, Step, read_log, totals
+from rocm_wheels.build.ninja_log import Counted, Remaining, Step, read_log, totals
 from rocm_wheels.build.report import Phase, render
 from rocm_wheels.console import duration
 from rocm_wheels.release import Cost, load_matrix
@@ -66,6 +66,13 @@ def test_the_share_of_work_done_follows_seconds_not_steps() -> None:
     assert not work.finished("a warning")
     work.finished(pending[1])
     assert work.done == pytest.approx(0.9)
+
+
+def test_without_figures_the_count_tells() -> None:
+    work = Counted()
+    assert not work.finished("ninja: Entering directory `build'")
+    assert work.finished("[3/12] Building CXX object a.cpp.o")
+    assert work.done == 0.25
 
 
 def test_nothing_to_do_is_done() -> None:
