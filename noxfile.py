@@ -17,7 +17,10 @@ nox.options.sessions = ["lint", "tests"]
 for _chatty in ("urllib3", "keyring"):  # nox lets every library log to the terminal
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 
-PYTHONS = sorted({p for r in load_matrix().releases for p in r.pythons}, key=lambda p: int(p[2:].rstrip("t")))
+PYTHONS = sorted(
+    {p for release in load_matrix().releases if release.images for p in release.pythons},
+    key=lambda python: (int(python[2:].rstrip("t")), python),
+)
 
 
 def _options(session: nox.Session, name: str) -> argparse.Namespace:
