@@ -10,7 +10,6 @@ from invoke.context import Context
 from invoke.tasks import task
 
 from rocm_wheels.console import Console, exit_codes, print_json, print_table
-from rocm_wheels.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from rocm_wheels.build.plan import BuildPlan
@@ -35,15 +34,13 @@ def _image(name: str, settings: Settings, *, prune: bool) -> None:
     from rocm_wheels.build.image import ensure_image, prune_images
     from rocm_wheels.release import load_matrix
 
-    console = Console()
-    images = load_matrix().images
-    if name not in images:
-        raise UsageError(f"no builder image is called {name!r}", remedy=nearest(name, images))
+    console, matrix = Console(), load_matrix()
+    chosen = matrix.image(name)
     with find_engine(settings.engine, console=console, settings=settings) as engine:
         if not prune:
-            print(ensure_image(images[name], engine=engine, settings=settings, console=console).tag)
+            print(ensure_image(chosen, engine=engine, settings=settings, console=console).tag)
         elif isinstance(engine, ContainerEngine):
-            removed = prune_images(tuple(images.values()), engine=engine, console=console)
+            removed = prune_images(tuple(matrix.images.values()), engine=engine, console=console)
             print_table(("removed",), [(tag,) for tag in removed])
 
 
