@@ -38,14 +38,13 @@ def slim(
     Raises :class:`ArchMissing` and :class:`NothingToSlim`, :class:`EditFailed` when a library would not be sound, the
     errors of reading, and :class:`NoSpace`; ``dest`` then holds no new file.
     """
-    dest.mkdir(parents=True, exist_ok=True)
-    with (
-        WheelArchive.open(wheel) as archive,
-        tempfile.TemporaryDirectory(prefix=".rocm-wheels-", dir=dest) as folder,
-    ):
+    with WheelArchive.open(wheel) as archive:
         elves = _opened(archive, console)
         plan = plan_slim(archive, elves, archs, build=build)
-        if not dry_run:
+        if dry_run:
+            return plan
+        dest.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".rocm-wheels-", dir=dest) as folder:
             packed = _edit_all(plan, elves, Path(folder), console)
             with console.step(f"write {plan.name}"), WheelWriter(dest / plan.name) as writer:
                 _write(plan, archive, packed, writer)

@@ -12,16 +12,17 @@ from rocm_wheels.slim.library import plan_library
 from rocm_wheels.slim.model import SlimPlan
 from rocm_wheels.wheel import WheelArchive
 
-# Directories whose files are for one GPU each. MIOpen's databases only save time: a GPU without one still works.
+# Directories whose files are for one GPU each. rocBLAS ends the process on a GPU without; the others are not used or
+# slower there, which is no different in the wheel for many.
 _DATA = re.compile(r"(^|/)(?P<kind>rocblas|hipblaslt|hipsparselt|miopen|aotriton\.images)/")
-_NEEDED = frozenset(("rocblas", "hipblaslt", "hipsparselt", "aotriton.images"))
+_NEEDED = "rocblas"
 
 
 def plan_slim(archive: WheelArchive, elves: Mapping[str, ElfFile], archs: Sequence[str], *, build: bool) -> SlimPlan:
     """The plan for a wheel whose libraries are ``elves``; ``build`` marks it by a build tag instead of a version.
 
-    Raises :class:`ArchMissing` when a library or its data has nothing for one of ``archs``, :class:`NothingToSlim`
-    when nothing would go.
+    Raises :class:`ArchMissing` when a library or the data of rocBLAS has nothing for one of ``archs``,
+    :class:`NothingToSlim` when nothing would go.
     """
     libraries = tuple(p for _, elf in sorted(elves.items()) if (p := plan_library(elf, archs)))
     data = _data(archive, archs)
@@ -50,14 +51,18 @@ def _marked(version: str, mark: str) -> str:
 
 
 def _data(archive: WheelArchive, archs: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Data files of other GPUs. Raises :class:`ArchMissing` where they are all there is."""
+    """Data files of other GPUs. Raises :class:`ArchMissing` where rocBLAS would have none left."""
     found: dict[tuple[str, str], list[str]] = {}
     for member in archive.members:
         if (match := _DATA.search(member.name)) and targets_of(member.name):
             found.setdefault((member.name[: match.end()], match["kind"]), []).append(member.name)
     for (folder, kind), names in sorted(found.items()):
         for arch in archs:
-            if kind in _NEEDED and not any(serves(name, [arch]) for name in names):
-                raise ArchMissing(f"{archive.path.name}: {folder} has no data for {arch}; the process would abort")
+            if kind == _NEEDED and not any(serves(name, [arch]) for name in names):
+                there = sorted(frozenset[str]().union(*map(targets_of, names)))
+                raise ArchMissing(
+                    f"{archive.path.name}: {folder} has no data for {arch}: rocBLAS would end the process there",
+                    remedy=f"it has {', '.join(there)}; leave {arch} out, or take a wheel that serves it",
+                )
     gone = sorted(name for names in found.values() for name in names if not serves(name, archs))
     return tuple((name, archive.member(name).size) for name in gone)

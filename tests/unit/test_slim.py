@@ -256,13 +256,29 @@ def test_a_library_without_the_gpu_refuses_the_wheel_and_is_named(tmp_path: Path
     wheel = make_fat_wheel(tmp_path, {"demo/lib/libother.so": other})
     with pytest.raises(ArchMissing, match=r"libother\.so.*no code for gfx1030"):
         make_slim(wheel, "gfx1030")
-    assert list((tmp_path / "slim").iterdir()) == []
+    assert not (tmp_path / "slim").exists()
 
 
-def test_missing_data_refuses_the_wheel(tmp_path: Path) -> None:
-    wheel = make_fat_wheel(tmp_path, {"demo/lib/hipblaslt/library/Tensile_gfx90a.dat": b"x"})
-    with pytest.raises(ArchMissing, match="hipblaslt/ has no data for gfx1030"):
+def test_missing_data_of_rocblas_refuses_the_wheel(tmp_path: Path) -> None:
+    wheel = make_fat_wheel(tmp_path, {"other/lib/rocblas/library/Tensile_gfx90a.dat": b"x"})
+    with pytest.raises(ArchMissing, match=r"other/lib/rocblas/ has no data for gfx1030.*\n.*it has gfx90a"):
         make_slim(wheel, "gfx1030")
+
+
+@pytest.mark.parametrize("component", ["hipblaslt", "hipsparselt", "miopen", "aotriton.images"])
+def test_data_that_a_gpu_does_without_refuses_nothing_and_goes(tmp_path: Path, component: str) -> None:
+    name = f"demo/lib/{component}/gfx90a.dat"
+    plan, path = make_slim(make_fat_wheel(tmp_path, {name: b"x"}), "gfx1030")
+    assert (name, 1) in plan.data
+    with WheelArchive.open(path) as archive:
+        assert name not in archive
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    wheel = make_fat_wheel(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert slim(wheel, ["gfx1030"], tmp_path / "slim", Console(quiet=True), dry_run=True).removed_size
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_wheel_without_other_gpus_is_left_alone(tmp_path: Path) -> None:
