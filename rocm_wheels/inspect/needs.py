@@ -11,14 +11,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from rocm_wheels.inspect.model import Library, Need, Provider
+from rocm_wheels.repair.contracts import DRIVERS, PROVIDERS
 from rocm_wheels.repair.providers import is_rocm, is_torch
 from rocm_wheels.wheel.tags import system_libraries
 
 # Packages that an RPATH may lead to, below site-packages (nvidia/cublas/lib, _rocm_sdk_core/lib), or ROCm itself.
 _ROCM_PLACE = re.compile(r"(?:\.\./)*(_rocm_sdk_\w+|_rocm_layers_\w+)|(/opt/rocm.*)")
 _NVIDIA_PLACE = re.compile(r"(?:\.\./)*(nvidia)/|(/usr/local/cuda.*)")
-_NVIDIA = re.compile(r"lib(cu\w+|nv\w+|nccl)\.so(\.\d+)*")
-_DRIVER = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
 _PYTHON = re.compile(r"libpython3\.\d+t?\.so(\.\d+)*")
 
 
@@ -71,7 +70,7 @@ class _Context:
             return "unreachable", self.by_name[name]
         if name in system_libraries():
             return ("system",)
-        if name in _DRIVER:
+        if name in DRIVERS:
             return "system", "the NVIDIA driver"
         if _PYTHON.fullmatch(name):
             return "python", "the interpreter's own library"
@@ -82,14 +81,9 @@ class _Context:
     def _from_others(self, name: str, places: list[str]) -> tuple[Provider, *tuple[str, ...]]:
         if is_torch(name) and "torch" in self.distributions:
             return "distribution", "torch"
-        sdk = [d for d in sorted(self.distributions) if d == "rocm" or d.startswith(("rocm-sdk", "rocm-layers"))]
-        if is_rocm(name) and sdk:
-            return "distribution", *sdk
-        if _NVIDIA.fullmatch(name) and any(d.startswith("nvidia-") for d in self.distributions):
-            return "distribution", "nvidia-*"
-        if _NVIDIA.fullmatch(name) and "torch" in self.distributions:
-            return "distribution", "torch"
-        kind = _ROCM_PLACE if is_rocm(name) else _NVIDIA_PLACE if _NVIDIA.fullmatch(name) else None
+        if brought := {"nvidia-*" if d.startswith("nvidia-") else d for d in self.distributions if _brings(d, name)}:
+            return "distribution", *sorted(brought)
+        kind = _ROCM_PLACE if is_rocm(name) else _NVIDIA_PLACE if _brings("cuda-toolkit", name) else None
         if kind and (found := [m[1] or m[2] for place in places if (m := kind.match(place))]):
             return "rpath", *found
         if not is_rocm(name):
@@ -97,6 +91,15 @@ class _Context:
         if "torch" in self.distributions:
             return "distribution", "torch, if that is a ROCm build which brings its own"
         return "rocm", "a ROCm that the loader knows of"
+
+
+def _brings(distribution: str, library: str) -> bool:
+    """Whether the distribution is known to bring the library; of torch it depends on the build whether it has ROCm."""
+    return any(
+        re.fullmatch(p.libraries, library) or (p.rocm and distribution != "torch" and is_rocm(library))
+        for p in PROVIDERS
+        if re.fullmatch(p.distributions, distribution)
+    )
 
 
 def _place(here: str, entry: str) -> str:

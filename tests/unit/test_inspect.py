@@ -179,6 +179,26 @@ def test_needs_say_who_gives_them(tmp_path: Path) -> None:
     assert given["libc.so.6"][0] == "system"
 
 
+@pytest.mark.parametrize(
+    ("library", "requires", "given"),
+    [
+        ("libamdhip64.so.7", ["jax-rocm7-pjrt==0.10.2"], ("distribution", "jax-rocm7-pjrt")),
+        ("libamdhip64.so.7", ["rocm-sdk-core", "rocm[libraries]"], ("distribution", "rocm, rocm-sdk-core")),
+        ("libamdhip64.so.7", ["torch"], ("distribution", "torch, if that is a ROCm build which brings its own")),
+        ("libcublas.so.12", ["nvidia-cublas-cu12", "nvidia-nccl-cu12"], ("distribution", "nvidia-*")),
+        ("libmkl_rt.so.2", ["mkl"], ("distribution", "mkl")),
+        ("libother.so.1", ["mkl", "nvidia-cublas-cu12", "rocm-sdk-core"], ("unknown", "")),
+        ("libcuda.so.1", [], ("system", "the NVIDIA driver")),
+    ],
+)
+def test_a_declared_distribution_gives_what_it_is_known_to_bring(
+    tmp_path: Path, library: str, requires: list[str], given: tuple[str, str]
+) -> None:
+    user = make_library(tmp_path, "libuser.so", needs=[stub(tmp_path / "outside", library)]).read_bytes()
+    found = inspect_wheel(demo_wheel(tmp_path, {"libuser.so": user}, requires=requires))
+    assert given in [(need.provider, need.where) for need in found.needs if need.library == library]
+
+
 def test_the_rocm_release_comes_from_every_sign_of_it(tmp_path: Path) -> None:
     hip = stub(tmp_path / "outside", "libamdhip64.so.6")
     comment = '__asm__(".ident \\"AMD clang version 18.0.0git (https://github.com/x roc-6.3.3 25012)\\"");'
