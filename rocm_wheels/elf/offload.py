@@ -330,5 +330,5 @@ def _inflate(body: bytes, header: _Header, name: str, *, most: int) -> bytes:
             return zlib.decompressobj().decompress(body, most)
         with zstandard.ZstdDecompressor().stream_reader(body) as reader:
             return reader.read(most)
-    except (zlib.error, zstandard.ZstdError, MemoryError) as error:
+    except (zlib.error, zstandard.ZstdError, MemoryError, OverflowError) as error:
         raise BrokenBundle(f"{name}: a compressed bundle is damaged: {error}") from error

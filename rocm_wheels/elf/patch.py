@@ -293,7 +293,10 @@ class _Tail:
 
 
 def _pack(layout: struct.Struct, rows: Iterable[Sequence[int]]) -> bytes:
-    return b"".join(layout.pack(*row) for row in rows)
+    try:
+        return b"".join(layout.pack(*row) for row in rows)
+    except struct.error as error:  # addresses at the end of the address space, moved
+        raise Unpatchable("a table would hold a number that has no room") from error
 
 
 def _check(anatomy: Anatomy, edit: Edit, result: Patches, name: str) -> None:
@@ -305,16 +308,15 @@ def _check(anatomy: Anatomy, edit: Edit, result: Patches, name: str) -> None:
         if row[1] == _SHT_PROGBITS and any(c.offset < end and start < c.end for c in result.changes):
             raise EditFailed(f"{name}: the edit would change code or data between {start:#x} and {end:#x}")
     size = anatomy.size + len(result.tail)
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE) as data:
-        header = EHDR.unpack(anatomy.header)
-        pieces = [(0, anatomy.header), (header[5], anatomy.program_headers), (header[6], anatomy.section_headers)]
-        pieces += [(anatomy.dynamic_offset, anatomy.dynamic), (anatomy.strings_offset, anatomy.strings)]
-        pieces += [(change.offset, change.data) for change in result.changes]
-        for place, piece in (*pieces, (anatomy.size, result.tail)):
-            data[place : place + len(piece)] = piece
-        elf = ElfFile.parse(data, name)
-        problems = [*check_layout(elf), *_differences(anatomy, edit, elf)]
-        del elf
+    data = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)  # goes with its last view
+    header = EHDR.unpack(anatomy.header)
+    pieces = [(0, anatomy.header), (header[5], anatomy.program_headers), (header[6], anatomy.section_headers)]
+    pieces += [(anatomy.dynamic_offset, anatomy.dynamic), (anatomy.strings_offset, anatomy.strings)]
+    pieces += [(change.offset, change.data) for change in result.changes]
+    for place, piece in (*pieces, (anatomy.size, result.tail)):
+        data[place : place + len(piece)] = piece
+    elf = ElfFile.parse(data, name)
+    problems = [*check_layout(elf), *_differences(anatomy, edit, elf)]
     if problems:
         raise EditFailed(f"{name} would be damaged by the edit: {'; '.join(problems)}")
 

@@ -2,8 +2,9 @@
 
 ``{"format": 1, "repairs": [...]}``, the newest last. Each repair has its mode, the versions of the tools, the measured
 platform and what forbids an older one, the providers of what stays outside with the versions that fit, what was
-grafted (member, package, version, sha256), the directories of grafted data and the files that were edited, with why.
-Paths of the build host are not in it. Verify, publish and ``invoke layers`` may read it; nothing depends on it.
+grafted (member, package, version, sha256), the directories of grafted data and the files that were edited, with
+their search path now. Paths of the build host are not in it. Verify, publish and
+ ``invoke layers`` may read it; nothing depends on it.
 """
 
 from __future__ import annotations
@@ -58,5 +59,5 @@ def _repair(plan: RepairPlan, packed: Mapping[str, Packed]) -> dict[str, Any]:
             for g in plan.grafts
         ],
         "data": dict(sorted(folders.items())),
-        "edited": {e.member: list(e.reasons) for e in plan.elves if e.edit},
+        "edited": {e.member: e.rpath for e in plan.elves if e.edit},
     }

@@ -1,4 +1,12 @@
-"""Repair of wheels whose libraries gcc made: stand-ins for ROCm, real loaders."""
+"""Repair of wheels whose libraries gcc made: stand-ins for ROCm, real loaders.
+
+Faults of the field, by the tests that hold them: names that resolve by luck only (B05, a need by SONAME), a library
+that nobody took along (B06, missing library), names opened at run time (B07, fat takes names opened), excludes without
+a promise (B14, unused exclude, thin by contract), a tag older than the symbols (B15), stale hashes (B16), an executable
+stack (B22), data of ROCm's libraries missing, empty or for other GPUs (B10, B11), two copies of ROCm (B13, dependant).
+Layout after edits, version tables and stripping (B02, B03, B23) are in test_patch and test_rewrite, ZIP64 (B01) in
+unit/test_wheel_archive, tool versions (B04) in the canary of doctor.
+"""
 
 import json
 import os
@@ -15,14 +23,19 @@ from installer.sources import WheelFile
 from rocm_wheels.console import Console
 from rocm_wheels.elf import ElfFile
 from rocm_wheels.errors import (
+    BrokenArchive,
     BrokenWheel,
+    DataMissing,
     LibraryMissing,
     NotElf,
     NothingToRepair,
     PlatformImpossible,
+    SameResult,
     UnusedExclude,
 )
-from rocm_wheels.repair import RepairOptions, RepairPlan, apply_plan, plan_repair
+from rocm_wheels.repair import RepairOptions, RepairPlan, apply_plan, check_results, plan_repair
+from rocm_wheels.repair.manifest import read_repairs
+from rocm_wheels.wheel import WheelArchive
 from tests.wheel_fixtures import make_library, make_wheel
 
 pytestmark = pytest.mark.integration
@@ -286,3 +299,90 @@ def test_a_tag_that_promises_nothing_needs_no_reading(machine: Machine, tmp_path
     empty = make_wheel(tmp_path / "pure", files={"demo/__init__.py": b"x = 1" * 100})
     with pytest.raises(NothingToRepair):
         plan_repair(empty, RepairOptions(mode="retag", plat="linux_x86_64"))
+
+
+def test_data_that_a_grafted_library_needs_must_be_there_and_not_empty(machine: Machine) -> None:
+    folder = machine.rocm / "rocblas" / "2.47.0" / "library"
+    (folder / "TensileLibrary_gfx1030.co").write_bytes(b"")
+    with pytest.raises(DataMissing, match=r"TensileLibrary_gfx1030.co of librocblas.so.0 is empty"):
+        machine.fat()
+    shutil.rmtree(folder)
+    with pytest.raises(DataMissing, match=r"librocblas.so.0 reads data at run time"):
+        machine.fat()
+
+
+def test_data_in_a_directory_per_target_is_taken_for_the_chosen_gpu_only(machine: Machine) -> None:
+    folder = machine.rocm / "rocblas" / "library"
+    for target in ("gfx1030", "gfx90a"):
+        (folder / target).mkdir(parents=True)
+        (folder / target / "Kernels.co").write_text(target)
+    taken = {g.member for g in machine.fat().data if "rocblas/library" in g.member}
+    assert taken == {"demo/lib/rocblas/library/gfx1030/Kernels.co"}
+
+
+def test_a_target_without_data_is_noted(machine: Machine) -> None:
+    options = RepairOptions(mode="fat", archs=("gfx1030", "gfx906"), lib_dirs=(machine.rocm,))
+    assert "librocblas.so.0 has no data for gfx906 on this machine" in plan_repair(machine.wheel(), options).notes
+
+
+def test_fat_leaves_rocm_to_the_torch_that_is_required(machine: Machine) -> None:
+    wheel = make_wheel(machine.root / "in2", files=machine.files, requires=["torch==2.6.0"])
+    plan = plan_repair(wheel, RepairOptions(mode="fat", archs=("gfx1030",), lib_dirs=(machine.rocm,)))
+    assert plan.grafts == ()
+    assert {str(contract) for contract, _ in plan.contracts} == {"torch ==2.6.0"}
+    assert any("two copies in one process" in note for note in plan.notes)
+
+
+def test_the_record_of_repairs_says_what_was_done_and_who_brings_the_rest(machine: Machine, tmp_path: Path) -> None:
+    thin = apply_plan(plan_repair(machine.wheel(), RepairOptions()), tmp_path / "1", CONSOLE)
+    fat = apply_plan(machine.fat(thin), tmp_path / "2", CONSOLE)
+    with WheelArchive.open(fat) as archive:
+        first, second = read_repairs(archive)
+    assert (first["mode"], second["mode"]) == ("thin", "fat")
+    (provider,) = first["providers"]
+    assert (provider["provider"], provider["versions"]) == ("system ROCm", ">=5,<6")
+    assert {g["member"]: g["sha256"] for g in second["grafts"]}["demo/lib/librocblas.so.0"].startswith("sha256=")
+    assert str(machine.root) not in json.dumps([first, second])
+    _strict(fat)
+
+
+def test_a_chosen_distribution_is_written_to_metadata_once(machine: Machine, tmp_path: Path) -> None:
+    options = RepairOptions(requires=("rocm-sdk-core==5.7.*",))
+    result = apply_plan(plan_repair(machine.wheel(), options), tmp_path / "out", CONSOLE)
+    with WheelArchive.open(result) as archive:
+        assert archive.metadata.count("Requires-Dist: rocm-sdk-core==5.7.*") == 1
+        assert "Requires-External: libamdhip64" not in archive.metadata
+    assert plan_repair(result, options).is_noop
+    assert plan_repair(result, RepairOptions()).is_noop
+
+
+def test_two_wheels_that_would_become_one_file_are_refused(machine: Machine) -> None:
+    plan = plan_repair(machine.wheel(), RepairOptions(mode="retag"))
+    with pytest.raises(SameResult, match="would both become"):
+        check_results([plan, plan])
+
+
+def test_a_damaged_library_leaves_no_partial_output(machine: Machine, tmp_path: Path) -> None:
+    wheel = machine.wheel()
+    with zipfile.ZipFile(wheel) as archive:
+        place = archive.getinfo("demo/lib/libdemo_hip.so").header_offset + 500
+    data = bytearray(wheel.read_bytes())
+    data[place] ^= 0xFF
+    wheel.write_bytes(data)
+    with pytest.raises(BrokenArchive, match=r"libdemo_hip.so at 0x"):
+        apply_plan(plan_repair(wheel, RepairOptions()), tmp_path / "out", CONSOLE)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "4711"])
+def test_the_order_of_hashes_does_not_show_in_the_result(machine: Machine, tmp_path: Path, seed: str) -> None:
+    wheel = machine.wheel()
+    code = (
+        "import sys;from pathlib import Path;from tests.integration.test_repair import *;"
+        "o=RepairOptions(mode='fat',archs=('gfx1030',),lib_dirs=(Path(sys.argv[3]),));"
+        "apply_plan(plan_repair(Path(sys.argv[1]),o),Path(sys.argv[2]),CONSOLE)"
+    )
+    words = [sys.executable, "-c", code, wheel, tmp_path / seed, machine.rocm]
+    subprocess.run(words, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
+    expected = apply_plan(machine.fat(wheel), tmp_path / "here", CONSOLE)
+    assert (tmp_path / seed / expected.name).read_bytes() == expected.read_bytes()
