@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rocm_wheels.errors import RocmWheelsError, redact
+from rocm_wheels.errors import RocmWheelsError, printable, redact
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -35,13 +35,13 @@ class Console:
     def line(self, text: str) -> None:
         """One line of progress."""
         if not self.quiet:
-            self._err.print(redact(text), markup=False)
+            self._err.print(printable(redact(text)), markup=False)
 
     def warn(self, text: str) -> None:
         """Something the user should know that stops nothing."""
         from rich.markup import escape
 
-        self._err.print(f"[yellow]warning:[/] {escape(redact(text))}")
+        self._err.print(f"[yellow]warning:[/] {escape(printable(redact(text)))}")
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
@@ -71,7 +71,7 @@ class Console:
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, TimeRemainingColumn(), console=self._err, transient=True) as bar:
-            task = bar.add_task(escape(redact(text)), total=total)
+            task = bar.add_task(escape(printable(redact(text))), total=total)
             yield lambda units: bar.advance(task, units)
 
     def _plain_progress(self, text: str, total: int) -> Callable[[int], None]:
@@ -111,16 +111,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     from rich.markup import escape
     from rich.table import Table
 
+    def cell(value: object) -> str:
+        return escape(printable(redact(str(value))))
+
     table = Table(
-        *columns,
-        title=redact(title) if title else None,
+        *map(cell, columns),
+        title=cell(title) if title else None,
         title_justify="left",
         box=None,
         pad_edge=False,
         header_style="bold",
     )
     for row in rows:
-        table.add_row(*(escape(redact(str(cell))) for cell in row))
+        table.add_row(*map(cell, row))
     width = None if sys.stdout.isatty() else 400  # a file or pipe has no edge to wrap at
     RichConsole(highlight=False, width=width).print(table)
 

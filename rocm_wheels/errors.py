@@ -23,8 +23,8 @@ class RocmWheelsError(Exception):
     exit_code: ClassVar[int] = 10
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
-        self.message = redact(message)
-        self.remedy = redact(remedy)
+        self.message = printable(redact(message))
+        self.remedy = printable(redact(remedy))
         super().__init__(self.message)
 
     def __str__(self) -> str:
@@ -50,6 +50,16 @@ _SECRETS = (
 def redact(text: str) -> str:
     """``text`` without the credentials of the addresses in it; everything that is printed goes through here."""
     return _SECRETS[1].sub(r"\1***", _SECRETS[0].sub("***", text))
+
+
+def printable(text: str) -> str:
+    """``text`` with what is no character, or would steer a terminal, written out; line ends and tabs stay.
+
+    Names in files of others (paths, needed libraries, members) may hold anything.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def nearest(word: str, known: Iterable[str], *, count: int = 3) -> str:

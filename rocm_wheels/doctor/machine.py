@@ -142,7 +142,11 @@ def check_keys(settings: Settings, apt: Path = Path("/etc/apt")) -> Iterator[Res
         yield Result("keys", state, f"{len(files)} keyrings of apt, no gpg to read them" if files else "none in use")
         return
     with tempfile.TemporaryDirectory(prefix="rocm-wheels-gpg-") as home:
-        expiries = {file: _expiry(file, Path(home)) for file in files}
+        try:
+            expiries = {file: _expiry(file, Path(home)) for file in files}
+        except subprocess.TimeoutExpired:
+            yield Result("keys", State.UNKNOWN, f"{len(files)} keyrings of apt, gpg did not answer in time")
+            return
     bad = {file: left for file, left in expiries.items() if left < _EXPIRES_SOON}
     for file, left in bad.items():
         when = "can be read by gpg in none of its keys" if left == -math.inf else f"expires in {left / 86400:.0f} days"

@@ -73,7 +73,9 @@ def lock(index_url: str, requirements: Sequence[str], python: str, *, console: C
         command = [sys.executable, "-m", "pip", "--python", python, "install", *options]
         command += ["--report", str(report), *requirements]
         environment = installer_environment(index_url)
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False
+        )
         if done.returncode:
             raise UnmetDependency(
                 f"the index cannot serve {', '.join(requirements)} alone:\n{without_secrets(done.stderr)[-1500:]}",

@@ -173,7 +173,12 @@ def _installed(interpreter: Path) -> dict[str, str]:
 def _run(command: Sequence[str], failure: str, environment: Mapping[str, str] | None = None) -> str:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment or _bare_environment(), check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=environment or _bare_environment(),
+            check=False,
         )
     except OSError as error:
         raise InstallFailed(

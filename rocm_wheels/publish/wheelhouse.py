@@ -47,7 +47,7 @@ def wheelhouse(wheels: Sequence[Path], pythons: Sequence[str], folder: Path, *, 
 def _pip_wheel(python: str, wheels: Sequence[Path], folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "--python", python, "wheel", "--quiet", "--no-input", "--prefer-binary"]
     command += ["--wheel-dir", str(folder), *(str(wheel.absolute()) for wheel in wheels)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UnmetDependency(
             f"pip cannot collect the dependencies for {python}:\n{without_secrets(done.stderr)[-1500:]}",

@@ -119,7 +119,7 @@ def wheel(requirement: str, platforms: Sequence[str], python: str) -> dict[str, 
         command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--ignore-installed", "--no-deps"]
         command += ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}", f"--target={folder}/t"]
         command += [*(f"--platform={platform}" for platform in platforms), f"--report={folder}/report", requirement]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")] or [done.stderr.strip()]
             raise IndexSilent(f"{requirement} for Python {python}: {reason[-1].removeprefix('ERROR: ')}")

@@ -103,7 +103,9 @@ def _fetch(source: Source, folder: Path, settings: Settings, console: Console) -
     )
     with console.step(f"fetch Debian source {source.package} {source.version}"):
         for step in steps:
-            done = subprocess.run(step, cwd=folder, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                step, stdin=subprocess.DEVNULL, cwd=folder, capture_output=True, text=True, check=False
+            )
             if done.returncode:
                 raise SourceUnreachable(
                     f"`{' '.join(step[:1] + step[-2:])}` failed: {done.stderr.strip()[-600:]}",
@@ -134,7 +136,7 @@ def machine_mirror() -> str:
     Raises :class:`SourceUnreachable` on a machine that has none, such as Ubuntu's.
     """
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL)", "Created-By: Packages"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
         address, *names = line.split()
         if names == ["Debian", "Debian"]:

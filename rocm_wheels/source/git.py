@@ -219,9 +219,13 @@ def _ask(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[st
 
 
 def _run(*words: str, cwd: Path | None = None, **own: str) -> subprocess.CompletedProcess[str]:
-    env = environment(GIT_TERMINAL_PROMPT="0", GIT_LFS_SKIP_SMUDGE="1", **own)
-    command = ["git", "-c", "core.autocrlf=false", "-c", "gc.auto=0", *words]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    ssh = os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30")
+    env = environment(GIT_TERMINAL_PROMPT="0", GIT_LFS_SKIP_SMUDGE="1", GIT_SSH_COMMAND=ssh, **own)
+    patience = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")  # a silent server is given up
+    command = ["git", "-c", "core.autocrlf=false", "-c", "gc.auto=0", *patience, *words]
+    return subprocess.run(
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
 
 
 def _git(*words: str, cwd: Path | None = None, **own: str) -> str:

@@ -77,7 +77,7 @@ def _install(python: str, environment: Path, subject: Subject, tool: str, *, cop
     where = [] if tool == "pip" else ["--python", target]
     install = [*pip, "install", "--quiet", "--no-deps", "--no-index", *where, *wheels]
     for command in ([*make, "--copies"] if copies else make, install):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
             return (done.stderr.strip() or done.stdout.strip())[-400:]
     return ""
@@ -110,7 +110,9 @@ def _import(subject: Subject, interpreter: str) -> Iterator[Finding]:
     seconds = subject.options.import_seconds
     command = [interpreter, "-I", "-c", _IMPORT, str(seconds), *packages]
     environment = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         said = done.stderr.strip()
         late = f"not imported after {seconds} seconds, the stack was: " if "Timeout (" in said else ""
@@ -150,7 +152,9 @@ def gpu_findings(interpreter: str, device: str) -> list[Finding]:
     """What the probe says in an environment that has torch; ``device`` is what torch calls it."""
     command = [interpreter, str(Path(gpu_probe.__file__)), device]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_GPU_SECONDS)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_GPU_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return [finding("gpu-compute", device, f"no answer after {_GPU_SECONDS} seconds")]
     if done.returncode:
@@ -160,4 +164,4 @@ def gpu_findings(interpreter: str, device: str) -> list[Finding]:
 
 
 def _output(command: Sequence[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout.strip()

@@ -105,7 +105,13 @@ def _load(python: str, file: Path, hidden: Sequence[str], *, hide: bool) -> _Ans
     environment = {"PATH": "/usr/bin:/bin", "HIDDEN": " ".join(hidden)}
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=_LOAD_SECONDS
+            command,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LOAD_SECONDS,
         )
     except subprocess.TimeoutExpired:
         return _Answer(error=f"not loaded after {_LOAD_SECONDS} seconds")

@@ -30,7 +30,8 @@ from rocm_wheels.diagnose import load_catalogue
 PAGES = sorted([*PROJECT_ROOT.glob("*.md"), *(PROJECT_ROOT / "docs").glob("*.md")])
 # What answers in seconds, writes nothing and needs no network, engine or wheel.
 CHEAP = re.compile(
-    r"invoke -l|invoke --help \w+|invoke (config|explain [a-z-]+|releases.*)|nox -l|nox -s build\S* -- --help"
+    r"invoke -l|invoke --help \w+|invoke (config|explain [a-z-]+|releases(?!.*--check).*)"
+    r"|nox -l|nox -s build\S* -- --help"
 )
 _COMMAND = re.compile(r"^(?:[A-Z_]+=\S+ )*(?:.*\| )?(?P<command>(?:invoke|nox|python3? -m rocm_wheels)(?: .*)?)$")
 

@@ -44,3 +44,16 @@ def test_no_output_shows_credentials(address: str, capsys: pytest.CaptureFixture
 )
 def test_what_is_no_credential_stays(text: str) -> None:
     assert redact(text) == text
+
+
+def test_no_output_steers_a_terminal_or_fails_on_what_is_no_character(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "lib\x1b[31m\udcff[/red].so"
+    console = Console()
+    console.line(name)
+    console.warn(name)
+    print_table((name,), [(name,)], title=name)
+    with pytest.raises(SystemExit), exit_codes():
+        raise SourceUnreachable(name, remedy=name)
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).count(r"lib\x1b[31m\udcff[/red].so") == 7
+    assert "\x1b" not in shown.out + shown.err

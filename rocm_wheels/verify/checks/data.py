@@ -1,7 +1,7 @@
 """Data files that libraries of ROCm read at run time: there, not empty, for every GPU target, and in one piece.
 
-A library with code for a target and no data for it aborts the process (rocBLAS, hipBLASLt) or is slow (MIOpen,
-aotriton). Layouts: flat (``library/TensileLibrary_gfx1030.co``), per target (``library/gfx1030/…``) and Debian's with
+Without data for its GPU rocBLAS aborts the process; hipBLASLt and hipSPARSELt need their directory, and serve only some
+of the targets that PyTorch has code for, as in the official wheels; MIOpen and aotriton are slow. Layouts: flat (``library/TensileLibrary_gfx1030.co``), per target (``library/gfx1030/…``) and Debian's with
 a version (``rocblas/2.47.0/library``).
 """
 
@@ -19,7 +19,11 @@ from rocm_wheels.verify.catalogue import finding
 from rocm_wheels.verify.model import Finding
 from rocm_wheels.verify.subject import Subject
 
-_MUST = ("librocblas", "libhipblaslt", "libhipsparselt")
+_MUST = {  # the check for no data at all, and for none for a target
+    "librocblas": ("data-missing", "data-missing"),
+    "libhipblaslt": ("data-missing", "tuning-missing"),
+    "libhipsparselt": ("data-missing", "tuning-missing"),
+}
 _SHOULD = {"libMIOpen": DATA["libMIOpen"], "libaotriton_v2": ("aotriton.images",)}
 _CHILD = re.compile(rb"TensileLibrary_[A-Za-z0-9_]+")
 
@@ -30,9 +34,10 @@ def data(subject: Subject) -> Iterator[Finding]:
     for member in subject.elves:
         library = stem(posixpath.basename(member))
         if library in _MUST:
-            yield from _library(subject, member, "data-missing", _files(member, DATA[library], sizes))
+            yield from _library(subject, member, *_MUST[library], _files(member, DATA[library], sizes))
         elif library in _SHOULD:
-            yield from _library(subject, member, "tuning-missing", _files(member, _SHOULD[library], sizes))
+            files = _files(member, _SHOULD[library], sizes)
+            yield from _library(subject, member, "tuning-missing", "tuning-missing", files)
 
 
 def _files(member: str, folders: tuple[str, ...], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -54,9 +59,9 @@ def wanted_targets(subject: Subject) -> tuple[str, ...]:
     return tuple(sorted({arch.partition(":")[0] for arch in frozenset.intersection(*own)})) if own else ()
 
 
-def _library(subject: Subject, member: str, check: str, files: dict[str, int]) -> Iterator[Finding]:
+def _library(subject: Subject, member: str, none: str, gap: str, files: dict[str, int]) -> Iterator[Finding]:
     if not files:
-        yield finding(check, member, f"none of its data is in the wheel: {' or '.join(_folders(member))}")
+        yield finding(none, member, f"none of its data is in the wheel: {' or '.join(_folders(member))}")
         return
     by_target = defaultdict(set)
     for name in files:
@@ -64,11 +69,11 @@ def _library(subject: Subject, member: str, check: str, files: dict[str, int]) -
             by_target[target].add(name)
     for target in wanted_targets(subject):
         if not by_target[target]:
-            yield finding(check, member, f"no data for {target}", symbol=target)
+            yield finding(gap, member, f"no data for {target}", symbol=target)
     for name, size in files.items():
         if not size:
-            yield finding(check, name, "the file is empty")
-    if check == "data-missing":
+            yield finding(none, name, "the file is empty")
+    if none == "data-missing":
         yield from _incomplete(subject, member, files, by_target)
 
 
