@@ -100,7 +100,8 @@ def tests(session: nox.Session) -> None:
 
     with exit_codes():
         ensure_packages("tests", Console())
-    session.run(sys.executable, "-m", "pytest", "--durations=15", *(session.posargs or ["tests/unit", "tests/integration"]))
+    chosen = session.posargs or ["tests/unit", "tests/integration"]
+    session.run(sys.executable, "-m", "pytest", "--durations=25", *chosen)
 
 
 @nox.session

@@ -497,7 +497,7 @@ class UnmetDependency(RocmWheelsError):
     exit_code = 99
 
 
-# --- 100: layers ----------------------------------------------------------------------------------------------------
+# --- 100: layers, signatures and slim ---------------------------------------------------------------------------------
 
 
 class NoRocm(RocmWheelsError):
@@ -522,9 +522,6 @@ class AttestationInvalid(RocmWheelsError):
     """A wheel without attestation, with one that the given key has not signed, or with one for other bytes."""
 
     exit_code = 103
-
-
-# --- slim and layers ----------------------------------------------------------------------------------------------------
 
 
 class ArchMissing(RocmWheelsError):

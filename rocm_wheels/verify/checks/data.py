@@ -1,8 +1,9 @@
 """Data files that libraries of ROCm read at run time: there, not empty, for every GPU target, and in one piece.
 
 Without data for its GPU rocBLAS aborts the process; hipBLASLt and hipSPARSELt need their directory, and serve only some
-of the targets that PyTorch has code for, as in the official wheels; MIOpen and aotriton are slow. Layouts: flat (``library/TensileLibrary_gfx1030.co``), per target (``library/gfx1030/…``) and Debian's with
-a version (``rocblas/2.47.0/library``).
+of the targets that PyTorch has code for; MIOpen and aotriton are slow without. Layouts: flat
+(``library/TensileLibrary_gfx1030.co``), per target (``library/gfx1030/…``) and Debian's with a version
+(``rocblas/2.47.0/library``).
 """
 
 from __future__ import annotations
