@@ -112,8 +112,8 @@ def unit(session: nox.Session) -> None:
 
 @nox.session(name="tests-slow")
 def tests_slow(session: nox.Session) -> None:
-    """Tests that take hours."""
-    session.run(sys.executable, "-m", "pytest", "tests/slow", *session.posargs)
+    """Tests that take hours; arguments go to pytest, such as the one to run."""
+    session.run(sys.executable, "-m", "pytest", *(session.posargs or ["tests/slow"]))
 
 
 @nox.session
