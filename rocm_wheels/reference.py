@@ -101,7 +101,7 @@ def _option(argument: Any) -> str:
         return f"`{argument.name.upper()}`: {argument.help}"
     value = "" if argument.kind is bool else " VALUE"
     default = f"; default `{argument.default}`" if argument.default and argument.kind is not list else ""
-    return f"`--{argument.name}{value}`: {argument.help}{default}"
+    return f"`--{argument.name.replace('_', '-')}{value}`: {argument.help}{default}"
 
 
 def _troubleshooting() -> Iterator[str]:
