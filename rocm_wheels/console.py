@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from rocm_wheels.errors import RocmWheelsError, printable, redact
@@ -106,26 +107,44 @@ def duration(seconds: float) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """A result table on stdout."""
+    """A result table on stdout; on a terminal too narrow for its words, a block of lines per row."""
     from rich.console import Console as RichConsole
     from rich.markup import escape
     from rich.table import Table
 
-    def cell(value: object) -> str:
-        return escape(printable(redact(str(value))))
+    def clean(value: object) -> str:
+        return printable(redact(str(value)))
 
-    table = Table(
-        *map(cell, columns),
-        title=cell(title) if title else None,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-    )
-    for row in rows:
-        table.add_row(*map(cell, row))
-    width = None if sys.stdout.isatty() else 400  # a file or pipe has no edge to wrap at
-    RichConsole(highlight=False, width=width).print(table)
+    terminal = sys.stdout.isatty()
+    out = RichConsole(highlight=False, width=None if terminal else 400)  # a file or pipe has no edge to wrap at
+    head = [clean(column) for column in columns]
+    body = [[clean(value) for value in row] for row in rows]
+    if title:
+        out.print(f"[italic]{escape(clean(title))}[/]")
+    widths = [_words(cells) for cells in zip_longest(head, *body, fillvalue="")]
+    if terminal and body and sum(widths) + 2 * (len(widths) - 1) > out.width:
+        for row in body:
+            out.print(f"[bold]{escape(row[0])}[/]")
+            for name, text in zip(head[1:], row[1:], strict=False):
+                if text:
+                    out.print(escape(f"  {name}: {text}"))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, width in zip(head, widths, strict=True):
+        table.add_column(escape(name), no_wrap=False, overflow="fold", min_width=width)
+    for row in body:
+        table.add_row(*map(escape, row))
+    with out.capture() as text_of:
+        out.print(table)
+    lines = text_of.get().splitlines()
+    print("\n".join(line if terminal else line.rstrip() for line in lines))
+
+
+def _words(cells: Iterable[str]) -> int:
+    """The columns that the widest word of some cells takes."""
+    from rich.cells import cell_len
+
+    return max((cell_len(word) for cell in cells for word in cell.split()), default=0)
 
 
 def print_json(value: Any) -> None:

@@ -123,12 +123,15 @@ def index(_: Context, directory: str, channels: bool = False) -> None:
 
     Example: invoke index /srv/wheels
     """
-    from rocm_wheels.publish.index import update_channels, update_index
+    from rocm_wheels.publish.index import is_index, update_channels, update_index
+    from rocm_wheels.wheel.find import find_wheels
 
     with exit_codes():
         if channels:
             reports = update_channels(Path(directory), console=Console())
         else:
+            if Path(directory).is_dir() and not is_index(Path(directory)):
+                find_wheels(directory)  # none there: no pages are left in a directory that was named by mistake
             reports = {directory: update_index(Path(directory), console=Console())}
         rows = [(name, r.total, len(r.read), len(r.removed)) for name, r in reports.items()]
         print_table(("index", "wheels", "new", "gone"), rows)

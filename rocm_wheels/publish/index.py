@@ -74,6 +74,11 @@ def update_index(directory: Path, *, console: Console) -> IndexReport:
     return IndexReport(read, removed, tuple(changed), len(after))
 
 
+def is_index(directory: Path) -> bool:
+    """Whether pages were ever written here."""
+    return (directory / _STATE).exists()
+
+
 def update_channels(root: Path, *, console: Console) -> dict[str, IndexReport]:
     """Bring every index below ``root`` up to date and write a front page that lists them; reports by channel.
 
