@@ -123,10 +123,10 @@ class _Planner:
     def _missing(self) -> dict[str, str]:
         """Needs that the wheel does not satisfy itself, with a file that has them."""
         return {
-            name: member
+            posixpath.basename(name): member
             for member, facts in self.elves.items()
             for name in facts.needed
-            if name not in self.by_name and name not in self.renamed
+            if posixpath.basename(name) not in self.by_name and name not in self.renamed
         }
 
     def _check_excludes(self) -> None:
@@ -143,6 +143,7 @@ class _Planner:
     def _need(self, name: str) -> Need:
         if name in self.renamed:
             return Need(name, "wheel", self.renamed[name])
+        name = posixpath.basename(name)  # a need by path becomes one by name
         if name in self.by_name:
             return Need(name, "wheel", self.by_name[name])
         if name in self.grafted.found:
@@ -164,8 +165,9 @@ class _Planner:
         return self._planned(member, needs, facts, edit, reasons)
 
     def _names(self, member: str, facts: ElfFacts, edit: Edit) -> tuple[Edit, list[str]]:
-        """Needs by a SONAME that is no file name: the loader looks for files, so both take the file's name."""
-        swaps = tuple((n, posixpath.basename(self.renamed[n])) for n in facts.needed if n in self.renamed)
+        """Needs by a SONAME that is no file name, or by a path: the loader looks for files, so they take its name."""
+        names = {n: posixpath.basename(self.renamed.get(n, n)) for n in facts.needed}
+        swaps = tuple((old, new) for old, new in names.items() if old != new)
         reasons = [f"needs {old}, which is called {new} in the wheel" for old, new in swaps]
         if swaps:
             edit = replace(edit, replace_needed=swaps)

@@ -15,11 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from rocm_wheels.build.commands import PROJECT, task_environment
+from rocm_wheels.build.engine import Mount, find_engine
+from rocm_wheels.build.image import ensure_image
 from rocm_wheels.build.setup import ensure_packages
-from rocm_wheels.config import PROJECT_ROOT
+from rocm_wheels.config import PROJECT_ROOT, load
 from rocm_wheels.console import Console
 from rocm_wheels.elf import ElfFile
 from rocm_wheels.errors import PackagesMissing
+from rocm_wheels.release import load_matrix
 from rocm_wheels.wheel import WheelArchive
 
 pytestmark = pytest.mark.integration
@@ -131,6 +135,28 @@ KILLS = [
     ("wheel", 0.3),
     ("wheel", 1.5),
 ]
+
+
+@pytest.mark.parametrize("mode", ["thin", "fat"])
+def test_every_library_is_mapped_from_where_the_plan_has_it(main_job: str, dist: Path, mode: str) -> None:
+    (built,), (repaired,) = (list((dist / folder).glob("*cp313*.whl")) for folder in ("built", mode))
+    row = load_matrix().images["debian-trixie"]
+    words = ["tests.loaded_as_planned", mode, "gfx1030;gfx1100", f"/dist/built/{built.name}"]
+    words += [f"/dist/{mode}/{repaired.name}", "/opt/python/3.13/bin/python"]
+    lines: list[str] = []
+    with find_engine(console=Console(quiet=True), settings=load()) as engine:
+        code = engine.run(
+            ensure_image(row, engine=engine, settings=load(), console=Console()).tag,
+            ["/opt/tools/bin/python", "-m", *words],
+            mounts=(Mount(dist, "/dist"), Mount(PROJECT_ROOT, PROJECT, read_only=True)),
+            env={**task_environment(), "PYTHONPATH": PROJECT},
+            workdir="/dist",
+            on_line=lines.append,
+        )
+    assert code == 0, "\n".join(lines)
+    found = json.loads(lines[-1])
+    assert found["wrong"] == []
+    assert found["compared"] > (30 if mode == "fat" else 10)
 
 
 def kill_at(dist: Path, stage: str, seconds: float, *words: str) -> None:

@@ -196,6 +196,21 @@ def test_thin_does_not_promise_what_nobody_brings(machine: Machine, tmp_path: Pa
     assert "libodd.so.1" in plan.requires_external
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_need_by_the_path_of_the_build_host_becomes_one_by_name(tmp_path: Path, *, inside: bool) -> None:
+    """Linked by path to a library without SONAME: the loader would look for that very path."""
+    other = make_library(tmp_path / "host", "libother.so", soname=None)
+    user = make_library(tmp_path / "host", "libuser.so", needs=[other])
+    files = {"demo/libuser.so": user.read_bytes()} | ({"demo/libother.so": other.read_bytes()} if inside else {})
+    wheel = make_wheel(tmp_path, files=files)
+    plan = plan_repair(wheel, RepairOptions(mode="fat", lib_dirs=(tmp_path / "host",)))
+    result = apply_plan(plan, tmp_path / "out", CONSOLE)
+    shutil.rmtree(tmp_path / "host")
+    zipfile.ZipFile(result).extractall(tmp_path / "site")
+    (found,) = (tmp_path / "site").rglob("libother.so")
+    assert str(found.relative_to(tmp_path / "site")) in _mapped(tmp_path / "site", "demo/libuser.so")
+
+
 def test_an_exclude_that_matches_nothing_is_an_error(machine: Machine) -> None:
     with pytest.raises(UnusedExclude, match=r"libamdhip64.so.6"):
         plan_repair(machine.wheel(), RepairOptions(mode="thin", exclude=("libamdhip64.so.6",)))
@@ -382,7 +397,7 @@ def test_the_order_of_hashes_does_not_show_in_the_result(machine: Machine, tmp_p
         "o=RepairOptions(mode='fat',archs=('gfx1030',),lib_dirs=(Path(sys.argv[3]),));"
         "apply_plan(plan_repair(Path(sys.argv[1]),o),Path(sys.argv[2]),CONSOLE)"
     )
-    words = [sys.executable, "-c", code, wheel, tmp_path / seed, machine.rocm]
+    words = [sys.executable, "-c", code, str(wheel), str(tmp_path / seed), str(machine.rocm)]
     subprocess.run(words, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
     expected = apply_plan(machine.fat(wheel), tmp_path / "here", CONSOLE)
     assert (tmp_path / seed / expected.name).read_bytes() == expected.read_bytes()
