@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from rocm_wheels.build.setup import ensure_packages
+from rocm_wheels.console import Console
+from rocm_wheels.errors import PackagesMissing
 from rocm_wheels.inspect import answer, inspect_wheel
 from rocm_wheels.inspect.page import page
 from tests.inspect_wheels import BLAS_DATA, demo_wheel, device_library
@@ -54,11 +57,17 @@ addEventListener("load", () => {
 """
 
 
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
 def browser() -> str:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-    if not found:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    return found
+    """A Chromium, installed where that can be done."""
+    if not any(map(shutil.which, NAMES)):
+        try:
+            ensure_packages("browser", Console())
+        except PackagesMissing as error:
+            pytest.skip(str(error))
+    return next(filter(None, map(shutil.which, NAMES)))
 
 
 def report_of(text: str, folder: Path) -> dict[str, Any]:
