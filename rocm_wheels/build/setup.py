@@ -18,7 +18,7 @@ PURPOSES = {
         "what the tests compile and serve with",
         ("gcc", "libc6-dev", "git", "unzip", "nginx-light", "redis-server", "rsync"),
     ),
-    "browser": ("a browser", ("chromium",)),  # Ubuntu has it as a snap only
+    "browser": ("a browser", ("chromium", "fonts-dejavu-core")),  # Ubuntu has it as a snap only
     "base": ("a base image made from an apt mirror", ("mmdebstrap", "debian-archive-keyring")),
 }
 
