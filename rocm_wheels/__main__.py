@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _install(python: Path) -> int:
-    print(f"setting up {VENV} (once)", file=sys.stderr)
+    print(f"setting up {VENV} (once, about a minute)", file=sys.stderr)
     if importlib.util.find_spec("ensurepip") is None and (code := _install_venv_package()):
         return code
     shutil.rmtree(VENV, ignore_errors=True)

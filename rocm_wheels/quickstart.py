@@ -140,5 +140,6 @@ def _install_somewhere(index_url: str, requirement: str, wheel: Path, tool: Tool
     if python and reason is None:
         install_from(index_url, requirement, python, tool)
         return "this machine"
-    job.task("install-back", index_url, requirement, commands.build_python(job.plan), "--tool", tool)
+    with job.console.step(f"install {requirement} with {tool} for Python {job.plan.python} in the image"):
+        job.task("install-back", index_url, requirement, commands.build_python(job.plan), "--tool", tool)
     return f"in the image ({reason})"

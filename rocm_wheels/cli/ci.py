@@ -7,6 +7,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
+from rocm_wheels.cli._common import whole_number
 from rocm_wheels.console import exit_codes
 
 
@@ -32,7 +33,7 @@ def ci(
     python: list[str] | None = None,
     arch: list[str] | None = None,
     registry: str = "",
-    limit: int = 2000,
+    limit: str = "2000",
 ) -> None:
     """Write a pipeline that builds, verifies and publishes a release's wheels.
 
@@ -44,6 +45,6 @@ def ci(
     with exit_codes():
         settings = config.load({"release": release or None})
         cells = pipelines.plan_cells(settings, images=image or (), pythons=python or (), archs=arch or ())
-        files = pipelines.render(system, cells, registry=registry, limit_mib=limit)
+        files = pipelines.render(system, cells, registry=registry, limit_mib=whole_number(limit, "limit"))
         for path in pipelines.write(files, Path(dest)):
             print(path)

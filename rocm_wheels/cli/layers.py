@@ -47,6 +47,7 @@ def layers(
     from rocm_wheels.gpu import parse_archs
     from rocm_wheels.layers import LayerOptions, make_layers, plan_layers
     from rocm_wheels.layers.sdk import over_sdk
+    from rocm_wheels.publish.pages import human_size
     from rocm_wheels.wheel.find import find_wheels
 
     with exit_codes(as_json=json):
@@ -75,6 +76,6 @@ def layers(
         if json:
             print_json(report.as_dict())
             return
-        print_table(("wheel", "MiB"), [(name, f"{size / (1 << 20):.1f}") for name, size in report.wheels], title=dest)
+        print_table(("wheel", "size"), [(name, human_size(size)) for name, size in report.wheels], title=dest)
         for text in report.sentences():
             print(text)

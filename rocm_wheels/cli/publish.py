@@ -8,7 +8,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from rocm_wheels.cli._common import JSON, WHEEL
+from rocm_wheels.cli._common import JSON, WHEEL, whole_number
 from rocm_wheels.console import Console, exit_codes, print_json, print_table
 
 
@@ -123,18 +123,25 @@ def index(_: Context, directory: str, channels: bool = False) -> None:
 
     Example: invoke index /srv/wheels
     """
-    from rocm_wheels.publish.index import is_index, update_channels, update_index
-    from rocm_wheels.wheel.find import find_wheels
+    from rocm_wheels.publish.index import update_channels, update_index
 
     with exit_codes():
         if channels:
             reports = update_channels(Path(directory), console=Console())
         else:
-            if Path(directory).is_dir() and not is_index(Path(directory)):
-                find_wheels(directory)  # none there: no pages are left in a directory that was named by mistake
+            _no_mistake(Path(directory))
             reports = {directory: update_index(Path(directory), console=Console())}
         rows = [(name, r.total, len(r.read), len(r.removed)) for name, r in reports.items()]
         print_table(("index", "wheels", "new", "gone"), rows)
+
+
+def _no_mistake(directory: Path) -> None:
+    """Leave no pages in a directory that was named by mistake: raises where neither a wheel nor an index is."""
+    from rocm_wheels.publish.index import is_index
+    from rocm_wheels.wheel.find import find_wheels
+
+    if directory.is_dir() and not is_index(directory):
+        find_wheels(str(directory))
 
 
 @task(help={"directory": "static index", "filename": "wheel", "reason": "what installers show"})
@@ -150,7 +157,7 @@ def yank(_: Context, directory: str, filename: str, reason: str = "") -> None:
 
 
 @task(help={"directory": "directory with wheels", "port": "0 takes any free one"})
-def serve(_: Context, directory: str, port: int = 8080) -> None:
+def serve(_: Context, directory: str, port: str = "8080") -> None:
     """Serve a static index on this machine for a quick look.
 
     Example: invoke serve /srv/wheels --port 8080
@@ -158,7 +165,8 @@ def serve(_: Context, directory: str, port: int = 8080) -> None:
     from rocm_wheels.publish.serve import serve as run
 
     with exit_codes():
-        run(Path(directory), console=Console(), port=port)
+        _no_mistake(Path(directory))
+        run(Path(directory), console=Console(), port=whole_number(port, "port"))
 
 
 @task(

@@ -55,10 +55,12 @@ def slim(
 
 
 def _print_plan(plan: SlimPlan, dest: str) -> None:
+    from rocm_wheels.publish.pages import human_size
+
     rows = [
-        (each.member, " ".join(each.kept), " ".join(each.removed), f"{each.removed_size >> 20} MiB")
+        (each.member, " ".join(each.kept), " ".join(each.removed), human_size(each.removed_size))
         for each in plan.libraries
     ]
     print_table(("library", "kept", "removed", "bytes removed"), rows, title=f"{dest}/{plan.name}")
     if plan.data:
-        print(f"{len(plan.data)} data files of other GPUs removed, {sum(size for _, size in plan.data) >> 20} MiB")
+        print(f"{len(plan.data)} data files of other GPUs removed, {human_size(sum(size for _, size in plan.data))}")

@@ -22,6 +22,7 @@ from rocm_wheels.errors import UnmetDependency
 from rocm_wheels.publish import verify_env
 from rocm_wheels.publish.install import (
     installer_environment,
+    interpreter_path,
     python_version,
     requirements_with_hashes,
     without_secrets,
@@ -70,7 +71,7 @@ def lock(index_url: str, requirements: Sequence[str], python: str, *, console: C
             ":all:",
             "--no-cache-dir",
         ]
-        command = [sys.executable, "-m", "pip", "--python", python, "install", *options]
+        command = [sys.executable, "-m", "pip", "--python", interpreter_path(python), "install", *options]
         command += ["--report", str(report), *requirements]
         environment = installer_environment(index_url)
         done = subprocess.run(

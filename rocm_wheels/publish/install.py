@@ -117,6 +117,11 @@ def python_version(python: str) -> str:
     return _run([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], f"{python} does not run").strip()
 
 
+def interpreter_path(python: str) -> str:
+    """The path of an interpreter that is a path or a name on PATH: pip's ``--python`` takes no names."""
+    return _run([python, "-c", "import sys; print(sys.executable)"], f"{python} does not run").strip()
+
+
 def explain_tags(
     tags: frozenset[Tag], requires_python: str, supported: frozenset[Tag], version: str, libc: str
 ) -> str | None:

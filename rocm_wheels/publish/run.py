@@ -20,6 +20,7 @@ from rocm_wheels.publish.gpus import wheel_archs
 from rocm_wheels.publish.index import write_file
 from rocm_wheels.publish.journal import journal_for
 from rocm_wheels.publish.manifest import manifest, manifest_path, render
+from rocm_wheels.publish.pages import human_size
 from rocm_wheels.publish.repository import RepositoryStore
 from rocm_wheels.publish.rsync import RsyncClient
 from rocm_wheels.publish.s3 import S3Client
@@ -199,7 +200,7 @@ def _look_up(dist: Dist, store: Store, console: Console) -> Published:
 
 def _bring(dist: Dist, entry: Published, store: Store, console: Console, recheck: bool) -> Published:
     if entry.outcome == "missing":
-        with console.step(f"publish {dist.filename} ({dist.size / (1 << 20):.1f} MiB)"):
+        with console.step(f"publish {dist.filename} ({human_size(dist.size)})"):
             store.put(dist, entry.sha256)
             store.read_back(dist, entry.sha256)
         return Published(dist.filename, dist.requirement, entry.sha256, dist.size, "published")

@@ -11,7 +11,7 @@ from pathlib import Path
 from rocm_wheels.console import Console
 from rocm_wheels.errors import UnmetDependency
 from rocm_wheels.publish.dist import open_dist
-from rocm_wheels.publish.install import why_not_installable, without_secrets
+from rocm_wheels.publish.install import interpreter_path, why_not_installable, without_secrets
 
 
 def wheelhouse(wheels: Sequence[Path], pythons: Sequence[str], folder: Path, *, console: Console) -> tuple[Path, ...]:
@@ -45,7 +45,17 @@ def wheelhouse(wheels: Sequence[Path], pythons: Sequence[str], folder: Path, *, 
 
 
 def _pip_wheel(python: str, wheels: Sequence[Path], folder: Path) -> None:
-    command = [sys.executable, "-m", "pip", "--python", python, "wheel", "--quiet", "--no-input", "--prefer-binary"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        interpreter_path(python),
+        "wheel",
+        "--quiet",
+        "--no-input",
+        "--prefer-binary",
+    ]
     command += ["--wheel-dir", str(folder), *(str(wheel.absolute()) for wheel in wheels)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:

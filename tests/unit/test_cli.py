@@ -82,3 +82,22 @@ def test_a_narrow_terminal_cuts_nothing_off(
     print_table(("release", "from", "set"), [row])
     said = capsys.readouterr().out
     assert all(cell in said for cell in row) and "…" not in said
+
+
+@pytest.mark.parametrize(("task", "option", "words"), [("serve", "port", "directory"), ("ci", "limit", "system")])
+def test_what_is_no_number_is_named(
+    task: str, option: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "simple").mkdir()
+    (tmp_path / ".rocm-wheels-index.json").touch()
+    value = str(tmp_path) if words == "directory" else "gitlab"
+    with pytest.raises(SystemExit) as ended:
+        TASKS[task](Context(), **{words: value, option: "x"})
+    assert ended.value.code == UsageError.exit_code
+    assert f"--{option} 'x'" in capsys.readouterr().err
+
+
+def test_an_interpreter_may_be_a_name_on_path() -> None:
+    from rocm_wheels.publish.install import interpreter_path
+
+    assert Path(interpreter_path("python3")).is_absolute()
