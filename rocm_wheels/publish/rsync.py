@@ -94,7 +94,8 @@ class RsyncClient:
             if done.returncode == 0 or absent:
                 return done.stdout
             error = self._explain(done.returncode, done.stderr)
-            if not isinstance(error, ServerUnreachable):
+            raced = "mkdir" in done.stderr and "File exists" in done.stderr  # another publisher made it just now
+            if not isinstance(error, ServerUnreachable) and not raced:
                 raise error
             self.console.warn(f"attempt {attempt + 1} of {ATTEMPTS}: {error.message}")
         raise error
