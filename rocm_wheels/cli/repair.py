@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         "requires": "requirement that brings ROCm to a thin wheel, such as rocm-sdk-core==7.1.* (repeatable)",
         "plat": "platform tag that must be met",
         "keep-stack": "leave executable stacks as they are",
+        "image": "builder image whose ROCm is grafted; default: what this machine has",
         "dry-run": "print the plan, write nothing",
         **JSON,
     },
@@ -45,12 +46,13 @@ def repair(
     requires: list[str] | None = None,
     plat: str = "",
     keep_stack: bool = False,
+    image: str = "",
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
     """Make wheels portable.
 
-    Example: invoke repair dist/built --mode fat --arch gfx1030 --dest dist/fat
+    Example: invoke repair dist/built --mode fat --arch gfx1030 --image debian-trixie
     """
     from rocm_wheels.config import load
 
@@ -63,7 +65,11 @@ def repair(
             absolute=tuple(absolute or ()),
             requires=tuple(requires or ()),
         )
-        _repair(wheel, options, dest or f"dist/{mode}", load().memory, dry_run=dry_run, as_json=json)
+        dest = dest or f"dist/{mode}"
+        if image:
+            _repair_in_image(image, wheel, options, Path(dest), dry_run=dry_run, as_json=json)
+        else:
+            _repair(wheel, options, dest, load().memory, dry_run=dry_run, as_json=json)
 
 
 def _options(mode: str, arch: str, *, plat: str, keep_stack: bool) -> RepairOptions:
@@ -76,6 +82,27 @@ def _options(mode: str, arch: str, *, plat: str, keep_stack: bool) -> RepairOpti
     if known is None:
         raise UsageError(f"there is no repair mode {mode!r}", remedy=nearest(mode, MODES))
     return RepairOptions(mode=known, archs=parse_archs(arch) if arch else (), plat=plat, keep_stack=keep_stack)
+
+
+def _repair_in_image(
+    image: str, wheel: str, options: RepairOptions, dest: Path, *, dry_run: bool, as_json: bool
+) -> None:
+    from rocm_wheels.cli._in_image import run_in_image
+    from rocm_wheels.wheel.find import find_wheels
+
+    several = {
+        "--lib-dir": map(str, options.lib_dirs),
+        "--exclude": options.exclude,
+        "--absolute": options.absolute,
+        "--requires": options.requires,
+    }
+    words = [f"{name}={value}" for name, values in several.items() for value in values]
+    words += [f"--mode={options.mode}", f"--arch={';'.join(options.archs)}", f"--plat={options.plat}", "--dest=/dest"]
+    words += ["--keep-stack"] * options.keep_stack + ["--dry-run"] * dry_run + ["--json"] * as_json
+    for path in find_wheels(wheel):
+        command = ["repair", f"/wheels/{path.name}", *words]
+        if code := run_in_image(image, command, path.parent.resolve(), dest.resolve(), Console(quiet=as_json)):
+            raise SystemExit(code)
 
 
 def _repair(wheel: str, options: RepairOptions, dest: str, memory: int, *, dry_run: bool, as_json: bool) -> None:

@@ -80,7 +80,7 @@ def closure(needs: Mapping[str, str], lib_dirs: tuple[Path, ...], outside: Calla
         listed = "; ".join(f"{by} needs {name}" for name, by in sorted(missing.items()))
         raise LibraryMissing(
             f"{listed}: in none of {', '.join(map(str, lib_dirs))}",
-            remedy="repair where the wheel was built, name the directory (--lib-dir DIR), or leave it out (--exclude)",
+            remedy="repair in the image that built it (--image NAME), name its directory (--lib-dir), or --exclude it",
         )
     return Closure(dict(sorted(found.items())), _aliases(found, lib_dirs))
 

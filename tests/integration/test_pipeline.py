@@ -137,6 +137,16 @@ KILLS = [
 ]
 
 
+def test_a_repair_by_hand_grafts_what_the_image_has(main_job: str, dist: Path, tmp_path: Path) -> None:
+    (built,), (fat,) = (list((dist / folder).glob("*cp313*.whl")) for folder in ("built", "fat"))
+    words = ["repair", str(built), "--mode", "fat", "--arch", "gfx1030;gfx1100", "--image", "debian-trixie"]
+    command = [sys.executable, "-m", "invoke", *words, "--dest", str(tmp_path)]
+    done = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sha256(tmp_path / fat.name) == sha256(fat)
+    (tmp_path / fat.name).unlink()
+
+
 @pytest.mark.parametrize("mode", ["thin", "fat"])
 def test_every_library_is_mapped_from_where_the_plan_has_it(main_job: str, dist: Path, mode: str) -> None:
     (built,), (repaired,) = (list((dist / folder).glob("*cp313*.whl")) for folder in ("built", mode))
