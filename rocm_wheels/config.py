@@ -57,6 +57,7 @@ class Settings:
     memory: int = _setting(512, "MiB that repair and verify may use for buffers")
     index: str = _setting("", "index that publish uploads to: address, .pypirc name or directory")
     index_url: str = _setting("", "simple page of that index when it is not below the upload address")
+    public_names: str = _setting("", "file with the names of a public index, a line each; publish warns of shared ones")
 
     @property
     def cache(self) -> Path:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from rocm_wheels.errors import UnmetDependency
+from rocm_wheels.errors import UnmetDependency, UsageError
 from rocm_wheels.publish.dist import Dist
 
 
@@ -58,3 +59,22 @@ def _version(filename: str) -> Version | None:
         return parse_wheel_filename(filename)[1]
     except InvalidWheelFilename:
         return None
+
+
+def also_public(dists: Sequence[Dist], listed: str) -> list[str]:
+    """Warnings for names that the file ``listed`` has too: whoever asks both indexes may get the other's files.
+
+    The file has a name per line, as an operator saves a public index's list; without one there is nothing to compare.
+    Raises :class:`UsageError` for a file that cannot be read.
+    """
+    if not listed:
+        return []
+    try:
+        public = {canonicalize_name(line.strip()) for line in Path(listed).read_text("utf-8").splitlines()}
+    except OSError as error:
+        raise UsageError(f"the list of public names {listed} cannot be read: {error.strerror}") from error
+    return [
+        f"{name} is a name of the public index too: asked beside this one, it may win with a higher version; "
+        "`invoke consume` writes a configuration with one index and hashes"
+        for name in sorted({dist.name for dist in dists} & public)
+    ]

@@ -13,7 +13,7 @@ from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
 from rocm_wheels.errors import UsageError
 from rocm_wheels.publish.attest import attest, attestation_path
-from rocm_wheels.publish.closure import check_closure
+from rocm_wheels.publish.closure import also_public, check_closure
 from rocm_wheels.publish.directory import DirectoryStore
 from rocm_wheels.publish.dist import Dist, in_dependency_order, open_dist, sha256_of
 from rocm_wheels.publish.gpus import wheel_archs
@@ -132,6 +132,7 @@ def publish(
     warnings = (
         *check_closure(dists, store.filenames),
         *renamed_without_shim(dists, store.filenames),
+        *also_public(dists, settings.public_names),
         *filter(None, [store.warning(_NOBODYS_NAME)]),
     )
     for warning in warnings:

@@ -109,6 +109,22 @@ def test_a_missing_companion_is_a_warning(tmp_path: Path) -> None:
     assert "numpy" in warning and "extra-thing" not in warning
 
 
+def test_a_name_that_the_public_index_has_too_is_a_warning(tmp_path: Path) -> None:
+    names = tmp_path / "names"
+    names.write_text("Mini_Torch\nnumpy\n")
+    wheels = [make_wheel(tmp_path, name="mini-torch"), make_wheel(tmp_path, name="private-base")]
+    settings = Settings(public_names=str(names))
+    report = publish(wheels, f"dir:{tmp_path / 'index'}", settings=settings, console=CONSOLE, dry_run=True)
+    (warning,) = [text for text in report.warnings if "public index" in text]
+    assert warning.startswith("mini-torch is")
+
+
+def test_a_list_of_public_names_that_is_not_there_is_said(tmp_path: Path) -> None:
+    settings = Settings(public_names=str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="list of public names"):
+        publish([make_wheel(tmp_path)], f"dir:{tmp_path}", settings=settings, console=CONSOLE, dry_run=True)
+
+
 def test_a_companion_of_a_version_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
     app = open_dist(make_wheel(tmp_path, requires=["zcore ==2.0"]))
     core = open_dist(make_wheel(tmp_path, name="zcore", version="1.0+rocm5.7"))
