@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 from rocm_wheels.console import Console
-from rocm_wheels.errors import UnmetDependency
+from rocm_wheels.errors import RocmWheelsError, ServerUnreachable, UnmetDependency
 from rocm_wheels.publish import verify_env
 from rocm_wheels.publish.install import (
     installer_environment,
@@ -27,6 +28,9 @@ from rocm_wheels.publish.install import (
     requirements_with_hashes,
     without_secrets,
 )
+
+# pip's words when no connection comes about.
+_NO_ANSWER = re.compile(r"NewConnectionError|ConnectTimeout|ReadTimeout|Connection refused|Name or service not known")
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,21 @@ def lock(index_url: str, requirements: Sequence[str], python: str, *, console: C
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False
         )
         if done.returncode:
-            raise UnmetDependency(
-                f"the index cannot serve {', '.join(requirements)} alone:\n{without_secrets(done.stderr)[-1500:]}",
-                remedy="add what is missing with `invoke wheelhouse`, or publish the companion that fits",
-            )
+            raise _unmet(index_url, requirements, without_secrets(done.stderr))
         chosen = json.loads(report.read_text("utf-8"))["install"]
     return tuple(sorted((_locked(entry) for entry in chosen), key=lambda w: w.name))
+
+
+def _unmet(index_url: str, requirements: Sequence[str], said: str) -> RocmWheelsError:
+    """The error for pip's words: the index does not answer, has no file that fits this Python, or lacks something."""
+    if _NO_ANSWER.search(said):
+        return ServerUnreachable(f"{without_secrets(index_url)} does not answer", remedy="check address and server")
+    wanted = ", ".join(requirements)
+    if "(from versions: none)" in said:
+        remedy = "it has none, or none that this Python or platform can take: the project's page lists their tags"
+    else:
+        remedy = "add what is missing with `invoke wheelhouse`, or publish the companion that fits"
+    return UnmetDependency(f"the index cannot serve {wanted} alone:\n{said[-1500:]}", remedy=remedy)
 
 
 def hashes(locked: Sequence[LockedWheel]) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from packaging.pylock import Pylock
 
 from rocm_wheels.config import Settings
 from rocm_wheels.console import Console
-from rocm_wheels.errors import InstallFailed, UnmetDependency, UsageError
+from rocm_wheels.errors import InstallFailed, ServerUnreachable, UnmetDependency, UsageError
 from rocm_wheels.publish import install_back, publish, why_not_installable
 from rocm_wheels.publish.consume import consume, hashes, lock
 from rocm_wheels.publish.install import Tool
@@ -82,6 +83,21 @@ def test_a_dependant_of_the_public_version_cannot_be_locked(private: str, tmp_pa
     with served(tmp_path / "private") as url:
         with pytest.raises(UnmetDependency, match="(?s)Cannot install llmx==1 and torchx"):
             lock(url, [TORCH, "llmx"], sys.executable, console=CONSOLE)
+
+
+def test_an_index_that_does_not_answer_is_told_from_one_that_lacks_something(private: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(ServerUnreachable, match="does not answer"):
+        lock(f"http://127.0.0.1:{port}/simple/", [TORCH], sys.executable, console=CONSOLE)
+
+
+def test_files_for_another_platform_are_said_to_be_that(tmp_path: Path) -> None:
+    make_wheel(tmp_path / "index", name="far", version="1", tag="py3-none-manylinux_2_99_x86_64")
+    with served(tmp_path / "index") as url:
+        with pytest.raises(UnmetDependency) as caught:
+            lock(url, ["far==1"], sys.executable, console=CONSOLE)
+    assert "platform" in caught.value.remedy
 
 
 def test_the_files_name_one_index_and_install_the_set(private: str, tmp_path: Path) -> None:
