@@ -36,7 +36,11 @@ def running_pypiserver(storage: Path) -> Iterator[str]:
             yield url
         finally:
             server.terminate()
-            server.wait()
+            try:
+                server.wait(10)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
 
 
 def _wait(url: str, server: subprocess.Popen[bytes]) -> None:

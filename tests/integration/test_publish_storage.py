@@ -286,6 +286,8 @@ def kill_children_of_daemon(folder: Path) -> None:
         if any(p.stat().st_size for p in (folder / "files").rglob(".minitorch*.whl.*")):
             break
         time.sleep(0.005)
+    else:
+        raise AssertionError("rsync wrote nothing")
     for process in psutil.process_iter(["cmdline"]):
         if process.info["cmdline"] and f"--config={folder / 'rsyncd.conf'}" in process.info["cmdline"]:
             with contextlib.suppress(psutil.NoSuchProcess):
